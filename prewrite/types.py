@@ -1,0 +1,108 @@
+"""The frozen records that the rooms hand to one another; the words are those of the README's glossary."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class InstructionRow:
+    """One row of instruction data: what the policy is asked to rewrite, and the task whose examples score it."""
+
+    instruction: str
+    dataset_name: str
+    subject: str | None = None
+    level: str | None = None
+    tags: tuple[str, ...] = ()
+    information: str | None = None
+
+
+@dataclass(frozen=True)
+class Example:
+    """One problem of a task.
+
+    fields: the texts that the query shows, by column name, in the task's own order.
+    target: the gold; several where any of them is right (open questions).
+    """
+
+    id: str
+    fields: Mapping[str, str]
+    target: str | tuple[str, ...]
+    subject: str | None = None
+    level: str | None = None
+    solution: str | None = None
+
+
+@dataclass(frozen=True)
+class Call:
+    """One question to the task model. choices: the answer is forced to be one of them (forced choice)."""
+
+    query: str
+    choices: tuple[str, ...] = ()
+    sample_index: int = 0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The task model's reply to a `Call`, or why there is none: exactly one of text and error is None."""
+
+    text: str | None
+    error: str | None = None
+    finish_reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One graded answer.
+
+    correct: None = no verdict (the call stayed failed, or the gold cannot be parsed); never counted as wrong.
+    well_formed: the answer has the form that the task asks for (a label, a box, a number), right or not.
+    """
+
+    example_id: str
+    target: str | tuple[str, ...]
+    prediction: str | None
+    correct: bool | None
+    well_formed: bool
+    f1: float | None = None
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What the task model did with one instruction on some examples: one pass, from which every metric is read."""
+
+    instruction: str
+    task: str
+    verdicts: tuple[Verdict, ...]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One completion of the policy, as the sampler made it.
+
+    prompt_ids [P], completion_ids [T], sampler_logprobs [T] (nats, at the sampling temperature, of the chosen tokens).
+    finish_reason: "stop" (an EOS token ends completion_ids) or "length" (truncated).
+    """
+
+    prompt_ids: tuple[int, ...]
+    completion_ids: tuple[int, ...]
+    sampler_logprobs: tuple[float, ...]
+    text: str
+    finish_reason: str
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """A sample with its reward.
+
+    group: index of the request in the step; the G rollouts of a group share their examples.
+    rewrite: the cleaned instruction; "" where the completion holds none.
+    reward: the weighted sum of reward_parts; None = no verdict, left out of the group's baseline.
+    """
+
+    sample: Sample
+    row: InstructionRow
+    group: int
+    rewrite: str
+    reward: float | None
+    reward_parts: Mapping[str, float | None] = field(default_factory=dict)
+    advantage: float = 0.0

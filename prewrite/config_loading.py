@@ -1,0 +1,149 @@
+"""From a JSON file and `--set` overrides to a `Config`, or one message with every fault; and the README's table."""
+
+import difflib
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from prewrite.config import Config
+from prewrite.errors import UserError
+
+
+def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
+    """Reads a config file (JSON, UTF-8 with or without BOM) and applies `section.key=value` overrides.
+
+    Raises UserError with every fault in one message: where, what was given, the rule, the nearest known key.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"config {path}: cannot be read ({error}); give the path of a JSON file, see configs/") from error
+    try:
+        data = json.loads(text, object_pairs_hook=_no_repeats)
+    except ValueError as error:
+        raise UserError(f"config {path}: not JSON ({error})") from error
+    if not isinstance(data, dict):
+        raise UserError(f"config {path}: the file holds a {type(data).__name__}; the rule is one JSON object of sections")
+    for override in overrides:
+        _apply(data, override)
+    return _validate(data, f"config {path}")
+
+
+def _validate(data: dict[str, Any], where: str) -> Config:
+    try:
+        return Config.model_validate(data)
+    except ValidationError as error:
+        faults = "\n".join(f"  - {_describe(fault)}" for fault in error.errors(include_url=False))
+        count = error.error_count()
+        raise UserError(f"{where}: {count} fault{'s' if count > 1 else ''}\n{faults}") from None
+
+
+def check_world(config: Config, world_size: int) -> None:
+    """The one rule that needs the number of ranks: whole groups in a step. Raises UserError."""
+    rollouts, group = config.rollouts_per_step(world_size), config.rollout.num_generations
+    if rollouts % group:
+        raise UserError(
+            f"config: {rollouts} rollouts a step (per_device_train_batch_size "
+            f"{config.training.per_device_train_batch_size} x gradient_accumulation_steps "
+            f"{config.training.gradient_accumulation_steps} x {world_size} ranks) are no whole number of groups of "
+            f"num_generations {group}; change one of the three so that {group} divides the product"
+        )
+
+
+def config_hash(config: Config) -> str:
+    """A short fingerprint of the resolved config, the same for equal settings."""
+    return hashlib.sha256(config.model_dump_json().encode()).hexdigest()[:12]
+
+
+def dump_config(config: Config) -> str:
+    """The resolved config as JSON text. It holds no secret: keys are only named by environment variable."""
+    return json.dumps(config.model_dump(), indent=2, ensure_ascii=False) + "\n"
+
+
+def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    repeated = {key for key, _ in pairs if sum(key == other for other, _ in pairs) > 1}
+    if repeated:
+        raise ValueError(f"key {sorted(repeated)[0]!r} is given twice")
+    return dict(pairs)
+
+
+def _sections() -> Iterator[tuple[str, type[BaseModel]]]:
+    """("", Config) for the top level, then each section; `custom_tasks` is a list and can't be overridden by key."""
+    yield "", Config
+    for name, info in Config.model_fields.items():
+        if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
+            yield name, info.annotation
+
+
+def _apply(data: dict[str, Any], override: str) -> None:
+    key, equals, raw = override.partition("=")
+    key = key.strip()
+    if not equals or not key:
+        raise UserError(f"--set {override}: the rule is key=value or section.key=value")
+    try:
+        value = json.loads(raw)
+    except ValueError:
+        value = raw  # a bare word is text
+    section, dot, name = key.rpartition(".")
+    names = [where for where, model in _sections() for field in model.model_fields if field == key]
+    if not dot and len(names) != 1:
+        if names:
+            options = ", ".join(f"{where}.{key}" for where in names)
+            raise UserError(f"--set {override}: {key} stands in several sections; say which: {options}")
+        raise UserError(f"--set {override}: unknown key{_nearest(key)}")
+    target = data.setdefault(section, {}) if dot else data.setdefault(names[0], {}) if names[0] else data
+    if not isinstance(target, dict):
+        raise UserError(f"--set {override}: {section} is no section")
+    target[name if dot else key] = value
+
+
+def _all_keys() -> list[str]:
+    return [field for _, model in _sections() for field in model.model_fields]
+
+
+def _nearest(key: str) -> str:
+    near = difflib.get_close_matches(key, _all_keys(), n=1)
+    if not near:
+        return ""
+    home = next(where for where, model in _sections() if near[0] in model.model_fields)
+    return f"; did you mean {home + '.' if home else ''}{near[0]}?"
+
+
+def _describe(fault: Any) -> str:
+    where = ".".join(str(part) for part in fault["loc"]) or "config"
+    if fault["type"] == "extra_forbidden":
+        return f"{where}: unknown key{_nearest(str(fault['loc'][-1]))}"
+    if fault["type"] == "missing":
+        return f"{where}: missing; the rule: it must be given"
+    message = fault["msg"].removeprefix("Value error, ")
+    if fault["type"] == "value_error":
+        return f"{where}: {message}"
+    given = fault["input"]
+    hint = " (write numbers and true/false without quotes)" if isinstance(given, str) and "string" not in message else ""
+    return f"{where}: given {json.dumps(given, default=str, ensure_ascii=False)[:80]}; the rule: {message}{hint}"
+
+
+def config_table() -> str:
+    """The table of every setting, as Markdown, from the docstrings in `prewrite/config.py`."""
+    lines = ["| key | default | meaning |", "| --- | --- | --- |"]
+    models = [*_sections(), ("custom_tasks[]", _item_model("custom_tasks"))]
+    for section, model in models:
+        title = " ".join((model.__doc__ or "").split())
+        lines.append(f"| **{section or 'top level'}** | | {title} |")
+        for name, info in model.model_fields.items():
+            if info.description is None:
+                continue
+            default = "required" if info.is_required() else f"`{json.dumps(info.default, ensure_ascii=False)}`"
+            if name == "meta_instruction":
+                default = "see `prewrite/config.py`"
+            lines.append(f"| `{name}` | {default} | {info.description} |")
+    return "\n".join(lines) + "\n"
+
+
+def _item_model(field: str) -> type[BaseModel]:
+    return Config.model_fields[field].annotation.__args__[0]  # type: ignore[union-attr]  # list[Model]

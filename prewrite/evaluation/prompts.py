@@ -1,0 +1,191 @@
+"""What `evaluate.py --prompts` reads: a run's log, a JSONL list of instructions, or a text file; best first."""
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from prewrite.errors import UserError
+
+TEXT_KEYS = {"log": "rewrite", "list": "instruction"}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An instruction to evaluate. ranked_by: "dev score", "mean reward" or "file order"; score is None for the last."""
+
+    instruction: str
+    ranked_by: str
+    score: float | None = None
+    observations: int = 0
+
+    def standing(self) -> str:
+        """Why it stands where it does, in words."""
+        if self.score is None:
+            return self.ranked_by
+        unit = "examples" if self.ranked_by == "dev score" else "rollouts"
+        return f"{self.ranked_by} {self.score:.3f} over {self.observations} {unit}"
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """The candidates, best first, without repeats.
+
+    initial: the run's initial instruction; None where the file is no log.
+    ranking_tasks: the log's tasks whose rows were ranked: the one asked for where the log has it, else all of its own.
+    notes: what the reader should be told about the file.
+    """
+
+    candidates: tuple[Candidate, ...]
+    initial: str | None = None
+    ranking_tasks: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def read_prompts(path: str | Path, task: str, canonical: Callable[[str], str] = str) -> Prompts:
+    """Reads a prompts file by its ending.
+
+    `.jsonl`: with the key `rewrite` in its first object a run's log (those looked at in `dev.jsonl` beside it first,
+    by dev score, the others by mean reward), with `instruction` a list, in file order. `.txt`: one instruction a
+    line, in file order. Blank lines are skipped. A rewrite without a finite score or reward is never a candidate, nor
+    is the initial instruction. Task names are compared after `canonical`.
+
+    Raises UserError where the file can't be read, holds no instruction, or has a broken line that is not its last.
+    """
+    path = Path(path)
+    if path.suffix.lower() == ".txt":
+        texts = [line.strip() for line in _read_text(path).split("\n") if line.strip()]
+        if not texts:
+            raise UserError(f"prompts {path}: the file holds no instruction; the rule: one a line")
+        return Prompts(_in_file_order(texts))
+    if path.suffix.lower() != ".jsonl":
+        raise UserError(
+            f"prompts {path}: unknown ending {path.suffix!r}; give a run's log.jsonl, a .jsonl list with the key "
+            "`instruction`, or a .txt file with one instruction a line"
+        )
+    rows, notes = read_jsonl(path)
+    if not rows:
+        raise UserError(
+            f"prompts {path}: the file holds no rows; a run writes its first ones at the end of its first step"
+        )
+    if TEXT_KEYS["log"] in rows[0][1]:
+        return _read_log(path, rows, notes, task, canonical)
+    texts = [_text(row, TEXT_KEYS["list"], path, number).strip() for number, row in rows]
+    return Prompts(_in_file_order(text for text in texts if text), notes=tuple(notes))
+
+
+def read_jsonl(path: Path) -> tuple[list[tuple[int, dict[str, Any]]], list[str]]:
+    """The (line number, object) pairs of a JSONL file, and notes; blank lines are skipped.
+
+    A last line that was cut off (a killed run) is left out with a note; any other broken line is a UserError.
+    """
+    rows, notes = [], []
+    lines = [(number, line) for number, line in enumerate(_read_text(path).split("\n"), start=1) if line.strip()]
+    for number, line in lines:
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            if number != lines[-1][0]:
+                raise UserError(f"{path}, line {number}: not JSON ({error}); repair or remove the line") from error
+            notes.append(f"{path}, line {number}: the last line is cut off and was left out")
+            continue
+        if not isinstance(row, dict):
+            raise UserError(f"{path}, line {number}: a {type(row).__name__}; the rule: one JSON object a line")
+        rows.append((number, row))
+    return rows, notes
+
+
+def finite(value: object) -> float | None:
+    """A score or reward as it counts: null, NaN, infinities and what is no number are missing."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+@dataclass(frozen=True)
+class _LoggedRollout:
+    task: str
+    instruction: str
+    rewrite: str
+    reward: float | None
+
+
+def _read_log(
+    path: Path, rows: list[tuple[int, dict[str, Any]]], notes: list[str], task: str, canonical: Callable[[str], str]
+) -> Prompts:
+    log = [
+        _LoggedRollout(
+            canonical(_text(row, "dataset_name", path, number)),
+            _text(row, "instruction", path, number).strip(),
+            _text(row, TEXT_KEYS["log"], path, number).strip(),
+            finite(row.get("reward")),
+        )
+        for number, row in rows
+    ]
+    tasks = tuple(sorted({rollout.task for rollout in log}))
+    if task in tasks:
+        tasks = (task,)
+    else:
+        notes.append(f"no row of the log is for {task}: its rewrites were made, and are ranked, for {', '.join(tasks)}")
+    log = [rollout for rollout in log if rollout.task in tasks]
+    initials = list(dict.fromkeys(rollout.instruction for rollout in log))
+    if len(initials) > 1:
+        notes.append(f"the log rewrites {len(initials)} instructions; the first is taken as the initial one")
+
+    rewards: dict[str, list[float]] = defaultdict(list)
+    for rollout in log:
+        if rollout.reward is not None:
+            rewards[rollout.rewrite].append(rollout.reward)
+    mean_reward = {rewrite: sum(values) / len(values) for rewrite, values in rewards.items()}
+    looks, dev_notes = _read_dev(path.with_name("dev.jsonl"), tasks, canonical)
+    by_dev = sorted(looks, key=lambda text: (-looks[text][0], -mean_reward.get(text, -math.inf)))
+    by_reward = sorted((text for text in mean_reward if text not in looks), key=lambda text: -mean_reward[text])
+    candidates = [Candidate(text, "dev score", *looks[text]) for text in by_dev]
+    candidates += [Candidate(text, "mean reward", mean_reward[text], len(rewards[text])) for text in by_reward]
+    candidates = [c for c in candidates if c.instruction and c.instruction != initials[0]]
+    if not candidates:
+        raise UserError(
+            f"prompts {path}: {len(log)} rollouts, but no rewrite that has a reward and differs from the initial "
+            "instruction; there is nothing to evaluate"
+        )
+    return Prompts(tuple(candidates), initials[0], tasks, (*notes, *dev_notes))
+
+
+def _read_dev(
+    path: Path, tasks: Sequence[str], canonical: Callable[[str], str]
+) -> tuple[dict[str, tuple[float, int]], list[str]]:
+    """The (score, examples) of each rewrite looked at; several looks at one are pooled by their number of examples."""
+    if not path.exists():
+        return {}, []
+    rows, notes = read_jsonl(path)
+    total: dict[str, float] = defaultdict(float)
+    examples: dict[str, int] = defaultdict(int)
+    for number, row in rows:
+        score, n = finite(row.get("score")), finite(row.get("n"))
+        if score is None or not n or canonical(_text(row, "task", path, number)) not in tasks:
+            continue
+        rewrite = _text(row, "rewrite", path, number).strip()
+        total[rewrite] += score * n
+        examples[rewrite] += int(n)
+    return {rewrite: (total[rewrite] / n, n) for rewrite, n in examples.items()}, notes
+
+
+def _in_file_order(texts: Iterable[str]) -> tuple[Candidate, ...]:
+    return tuple(Candidate(text, "file order") for text in dict.fromkeys(texts))
+
+
+def _text(row: dict[str, Any], key: str, path: Path, number: int) -> str:
+    value = row.get(key)
+    if not isinstance(value, str):
+        raise UserError(f"{path}, line {number}: key `{key}` is {'missing' if value is None else 'no text'}")
+    return value
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"prompts {path}: cannot be read ({error})") from error

@@ -1,0 +1,150 @@
+"""Reading and ranking what `evaluate.py --prompts` is given."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prewrite.errors import UserError
+from prewrite.evaluation.prompts import Prompts, read_prompts
+
+INITIAL = "Classify the review."
+
+
+def rollout(rewrite: str, reward: Any, dataset_name: str = "sst2", instruction: str = INITIAL) -> dict[str, Any]:
+    return {
+        "step": 1,
+        "dataset_name": dataset_name,
+        "instruction": instruction,
+        "rewrite": rewrite,
+        "reward": reward,
+    }
+
+
+def look(rewrite: str, score: Any, n: int = 10, task: str = "sst2") -> dict[str, Any]:
+    return {"rewrite": rewrite, "task": task, "step": 1, "n": n, "score": score, "verdicts": []}
+
+
+def write(path: Path, objects: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(item) + "\n" for item in objects), encoding="utf-8")
+    return path
+
+
+def texts(prompts: Prompts) -> list[str]:
+    return [candidate.instruction for candidate in prompts.candidates]
+
+
+def test_missing_rewards_are_never_chosen(tmp_path: Path) -> None:  # system-062, system-063
+    rewards = [float("nan"), None, 0.4, 0.9, float("inf"), "1.0", True]
+    log = write(tmp_path / "log.jsonl", [rollout(f"rewrite {reward}", reward) for reward in rewards])
+    assert "NaN" in log.read_text()
+    assert texts(read_prompts(log, "sst2")) == ["rewrite 0.9", "rewrite 0.4"]
+
+
+def test_a_reward_that_failed_once_is_no_part_of_the_mean(tmp_path: Path) -> None:
+    log = write(tmp_path / "log.jsonl", [rollout("a", 0.6), rollout("a", None), rollout("a", 1.0), rollout("b", 0.7)])
+    best = read_prompts(log, "sst2").candidates[0]
+    assert (best.instruction, best.score, best.observations) == ("a", pytest.approx(0.8), 2)
+
+
+def test_dev_score_before_mean_reward(tmp_path: Path) -> None:
+    log = write(tmp_path / "log.jsonl", [rollout("a", 1.0), rollout("b", 0.2), rollout("c", 0.5), rollout("d", 0.9)])
+    # b: (0.5 * 10 + 0.8 * 30) / 40 = 0.725; c: 0.6; the look at d belongs to another task and the NaN is no look
+    looks = [
+        look("b", 0.5, 10),
+        look("c", 0.6),
+        look("b", 0.8, 30),
+        look("d", 1.0, task="gsm8k"),
+        look("a", float("nan")),
+    ]
+    write(tmp_path / "dev.jsonl", looks)
+    prompts = read_prompts(log, "sst2")
+    assert texts(prompts) == ["b", "c", "a", "d"]
+    assert [c.ranked_by for c in prompts.candidates] == ["dev score", "dev score", "mean reward", "mean reward"]
+    assert prompts.candidates[0].standing() == "dev score 0.725 over 40 examples"
+    assert prompts.initial == INITIAL
+
+
+def test_equal_dev_scores_fall_back_on_the_reward(tmp_path: Path) -> None:
+    log = write(tmp_path / "log.jsonl", [rollout("a", 0.1), rollout("b", 0.9)])
+    write(tmp_path / "dev.jsonl", [look("a", 0.5), look("b", 0.5)])
+    assert texts(read_prompts(log, "sst2")) == ["b", "a"]
+
+
+def test_only_rows_of_the_task_count(tmp_path: Path) -> None:
+    log = write(tmp_path / "log.jsonl", [rollout("a", 0.1, "SST-2"), rollout("b", 0.9, "gsm8k", "Solve it.")])
+
+    def canonical(name: str) -> str:
+        return name.lower().replace("-", "")
+
+    own = read_prompts(log, "sst2", canonical)
+    assert (texts(own), own.initial, own.ranking_tasks, own.notes) == (["a"], INITIAL, ("sst2",), ())
+    other = read_prompts(log, "aime24", canonical)
+    assert texts(other) == ["b", "a"]
+    assert other.ranking_tasks == ("gsm8k", "sst2")
+    assert any("no row of the log is for aime24" in note for note in other.notes)
+    assert any("2 instructions" in note for note in other.notes)
+
+
+def test_neither_empty_rewrites_nor_the_initial_instruction_are_candidates(tmp_path: Path) -> None:
+    log = write(tmp_path / "log.jsonl", [rollout("", 0.9), rollout(f" {INITIAL}\n", 0.8), rollout("a", 0.1)])
+    assert texts(read_prompts(log, "sst2")) == ["a"]
+    log = write(tmp_path / "only.jsonl", [rollout("", 0.9), rollout(INITIAL, 0.8), rollout("a", None)])
+    with pytest.raises(UserError, match="3 rollouts, but no rewrite"):
+        read_prompts(log, "sst2")
+
+
+def test_a_cut_last_line_is_told_with_its_number(tmp_path: Path) -> None:
+    log = write(tmp_path / "log.jsonl", [rollout("a", 0.1), rollout("b", 0.2)])
+    with log.open("a", encoding="utf-8", newline="") as file:
+        file.write('\r\n\r\n{"step": 2, "rewri')
+    prompts = read_prompts(log, "sst2")
+    assert texts(prompts) == ["b", "a"]
+    assert any("line 5" in note and "cut off" in note for note in prompts.notes)
+
+
+def test_a_broken_line_in_the_middle_is_refused(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_text(json.dumps(rollout("a", 0.1)) + "\n{oops\n" + json.dumps(rollout("b", 0.1)) + "\n")
+    with pytest.raises(UserError, match="line 2"):
+        read_prompts(log, "sst2")
+
+
+@pytest.mark.parametrize("name", ["log.jsonl", "list.txt"])
+@pytest.mark.parametrize("text", ["", "\n  \n"])
+def test_an_empty_file_is_refused(tmp_path: Path, name: str, text: str) -> None:  # system-064
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UserError, match="holds no"):
+        read_prompts(tmp_path / name, "sst2")
+
+
+def test_lists_keep_their_order_and_lose_repeats(tmp_path: Path) -> None:
+    text = tmp_path / "list.txt"
+    text.write_bytes("\ufeffBe brief.\r\n\r\n Think first. \r\nBe brief.\r\n".encode())
+    assert texts(read_prompts(text, "sst2")) == ["Be brief.", "Think first."]
+    rows = [{"instruction": "Two\nlines", "dataset_name": "sst2"}, {"instruction": "One"}, {"instruction": "One"}]
+    prompts = read_prompts(write(tmp_path / "list.jsonl", rows), "sst2")
+    assert texts(prompts) == ["Two\nlines", "One"]
+    assert prompts.initial is None
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("list.jsonl", '{"prompt": "a"}\n', "line 1: key `instruction` is missing"),
+        ("list.jsonl", '{"instruction": "a"}\n{"instruction": 3}\n', "line 2: key `instruction` is no text"),
+        ("list.jsonl", '["a"]\n', "line 1: a list"),
+        ("best.json", "{}", "unknown ending '.json'"),
+        ("binary.txt", b"\xff\xfe\x00", "cannot be read"),
+    ],
+)
+def test_faults_are_told(tmp_path: Path, name: str, content: str | bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(UserError, match=message.replace("[", r"\[")):
+        read_prompts(tmp_path / name, "sst2")
+
+
+def test_a_missing_file_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot be read"):
+        read_prompts(tmp_path / "none.jsonl", "sst2")

@@ -1,0 +1,1 @@
+"""The algorithm: pure tensors, no input or output. Reward to advantage, log-probs, loss, batches."""

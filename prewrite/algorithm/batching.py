@@ -1,0 +1,163 @@
+"""Rollouts as tensors, and the cut of a step into micro-batches.
+
+Legend: B rollouts, T target positions (the longest prompt + completion, less 1).
+Rows are padded on the right: under causal attention nothing before the padding sees it, so that no attention mask is
+needed and positions are 0, 1, 2, ... in every row. Targets are shifted here, once.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, fields, replace
+
+import torch
+from torch import Tensor
+
+from prewrite.types import Sample
+
+MAX_PADDING_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rollouts of a step or of a micro-batch; position t holds what predicts token t + 1.
+
+    input_ids_BT, target_BT: int64, the sequence without its last and without its first token.
+    mask_BT: bool, the target is a completion token, up to and including the first EOS.
+    advantage_B: float32. length_B: int64, positions of a row that are no padding.
+    sampler_logprob_BT: float32, of the sampler; old_logprob_BT, ref_logprob_BT: None until computed. All 0 outside
+    the mask.
+    """
+
+    input_ids_BT: Tensor
+    target_BT: Tensor
+    mask_BT: Tensor
+    advantage_B: Tensor
+    length_B: Tensor
+    sampler_logprob_BT: Tensor
+    old_logprob_BT: Tensor | None = None
+    ref_logprob_BT: Tensor | None = None
+
+    @property
+    def num_tokens(self) -> int:
+        """Active tokens. Summed over micro-batches and ranks: `policy_loss`'s normaliser of the same name."""
+        return int(self.mask_BT.sum())
+
+    @property
+    def num_sequences(self) -> int:
+        """Rows with an active token. Summed over micro-batches and ranks: `policy_loss`'s normaliser."""
+        return int(self.mask_BT.any(1).sum())
+
+    def to(self, device: torch.device | str) -> "Batch":
+        """The same batch on another device."""
+        return self._map(lambda tensor: tensor.to(device))
+
+    def select(self, indices: Sequence[int]) -> "Batch":
+        """The given rows, trimmed to the longest of them. No rows: one position whose mask is off (`empty`)."""
+        if not indices:
+            return self.empty()
+        rows = torch.as_tensor(indices, device=self.length_B.device)
+        longest = int(self.length_B[rows].max())
+        return self._map(lambda tensor: tensor[rows] if tensor.dim() == 1 else tensor[rows, :longest])
+
+    def empty(self) -> "Batch":
+        """One row of one position that counts for nothing: what a rank forwards when it has run out of work."""
+        first = self._map(lambda tensor: tensor[:1] if tensor.dim() == 1 else tensor[:1, :1])
+        return replace(
+            first,
+            mask_BT=torch.zeros_like(first.mask_BT),
+            advantage_B=torch.zeros_like(first.advantage_B),
+            length_B=torch.ones_like(first.length_B),
+        )
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+        tensors = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(self, **{name: change(tensor) for name, tensor in tensors.items() if tensor is not None})
+
+
+def collate(
+    samples: Sequence[Sample],
+    advantages: Sequence[float] | Tensor,
+    *,
+    pad_token_id: int,
+    eos_token_ids: Collection[int] = (),
+    has_verdict: Sequence[bool] | None = None,
+    mask_truncated_completions: bool = False,
+) -> Batch:
+    """Samples and their advantages as one `Batch`.
+
+    pad_token_id: fills the input; masks never look at it, since it may equal EOS.
+    eos_token_ids: tokens after a completion's first EOS leave the mask. A sampler that stops at EOS gives none.
+    has_verdict: False = no verdict: the row leaves the mask, and with it num_tokens and num_sequences.
+    mask_truncated_completions: rows with finish_reason "length" leave the mask too (DAPO, overlong filtering).
+    """
+    count = max(len(samples), 1)
+    longest = max([len(sample.prompt_ids) + len(sample.completion_ids) - 1 for sample in samples], default=1)
+    longest = max(longest, 1)
+    batch = Batch(
+        input_ids_BT=torch.full((count, longest), pad_token_id),
+        target_BT=torch.full((count, longest), pad_token_id),
+        mask_BT=torch.zeros((count, longest), dtype=torch.bool),
+        advantage_B=torch.zeros(count),
+        length_B=torch.ones(count, dtype=torch.int64),
+        sampler_logprob_BT=torch.zeros((count, longest)),
+    )
+    batch.advantage_B[: len(samples)] = torch.as_tensor(advantages, dtype=torch.float32)
+    for row, sample in enumerate(samples):
+        assert sample.prompt_ids, "a completion's first token is predicted from a prompt: prompt_ids is empty"
+        ids = torch.tensor(sample.prompt_ids + sample.completion_ids)
+        length = len(ids) - 1
+        batch.input_ids_BT[row, :length] = ids[:-1]
+        batch.target_BT[row, :length] = ids[1:]
+        batch.length_B[row] = max(length, 1)
+        is_truncated = sample.finish_reason == "length"
+        if (has_verdict is not None and not has_verdict[row]) or (mask_truncated_completions and is_truncated):
+            continue
+        mask = torch.tensor(completion_mask(sample.completion_ids, eos_token_ids), dtype=torch.bool)
+        start = len(sample.prompt_ids) - 1
+        batch.mask_BT[row, start:length] = mask
+        batch.sampler_logprob_BT[row, start:length] = torch.tensor(sample.sampler_logprobs).masked_fill(~mask, 0.0)
+    return batch
+
+
+def completion_mask(completion_ids: Sequence[int], eos_token_ids: Collection[int]) -> list[bool]:
+    """True up to and including the first EOS; all True where there is none."""
+    ends = [position for position, token in enumerate(completion_ids) if token in eos_token_ids]
+    active = ends[0] + 1 if ends else len(completion_ids)
+    return [position < active for position in range(len(completion_ids))]
+
+
+def micro_batches(batch: Batch, *, size: int) -> list[list[int]]:
+    """Micro-batches of `size` rows each, the last one of what is left: lists of row indices for `Batch.select`."""
+    rows = list(range(len(batch.length_B)))
+    return [rows[start : start + size] for start in range(0, len(rows), size)]
+
+
+def pack_by_tokens(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
+    """Micro-batches of at most max_tokens positions, padding included: lists of row indices, longest rows first.
+
+    Rows are sorted by length, and a micro-batch closes before its padding passes a tenth of it, so that padding stays
+    under 10% whatever the lengths are. A row longer than max_tokens stands alone.
+    """
+    packs: list[list[int]] = []
+    used = 0
+    for row in sorted(range(len(lengths)), key=lambda row: (-lengths[row], row)):
+        if packs:
+            longest = lengths[packs[-1][0]]
+            area = longest * (len(packs[-1]) + 1)
+            if area <= max_tokens and used + lengths[row] > (1 - MAX_PADDING_SHARE) * area:
+                packs[-1].append(row)
+                used += lengths[row]
+                continue
+        packs.append([row])
+        used = lengths[row]
+    return packs
+
+
+def deal(micro_batches: Sequence[list[int]], world_size: int) -> list[list[list[int]]]:
+    """Each rank's micro-batches, dealt out in turn, an equal number to each: `[]` (an empty one) fills up.
+
+    Under ZeRO-3 a forward is a collective, so that ranks with unequal counts would wait for each other for ever. Packs
+    come longest first, so that ranks work on rows of like length at the same time.
+    """
+    rounds = -(-len(micro_batches) // world_size)
+    padded = [*micro_batches, *[[]] * (rounds * world_size - len(micro_batches))]
+    return [padded[rank::world_size] for rank in range(world_size)]

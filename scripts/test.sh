@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Sets up, then lint, types and tests. Arguments go to pytest:
+#   bash scripts/test.sh                              everything (tests marked gpu only where there is a GPU)
+#   bash scripts/test.sh tests/test_loss.py -m 'not slow'
+set -euo pipefail
+cd "$(dirname "$0")/.."
+bash scripts/setup.sh
+PATH="$PWD/.venv/bin:$PATH"
+
+for folder in "${PREWRITE_DATA:-../shared/data}" "${PREWRITE_CASES:-../shared/cases}"; do
+  [ -d "$folder" ] || echo "test: NO FOLDER $folder: the tests that need it are skipped (PREWRITE_DATA, PREWRITE_CASES)"
+done
+
+marks=()
+nvidia-smi -L >/dev/null 2>&1 || marks=(-m "not gpu")
+
+echo "test: ruff"
+ruff check
+echo "test: pyright"
+PYRIGHT_PYTHON_IGNORE_WARNINGS=1 pyright
+echo "test: pytest"
+# A test that hangs (ranks waiting for one another) is ended with a traceback of every thread.
+pytest --timeout 600 "${marks[@]}" "$@"

@@ -1,0 +1,130 @@
+"""The wire to an OpenAI-compatible endpoint: deadline, retries, concurrency; asynchronous, on one event loop."""
+
+import asyncio
+import os
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+import openai
+
+from prewrite.engine.task_wire import CallFailed, read_reply, status_failure
+from prewrite.errors import UserError
+from prewrite.types import Answer
+
+_FIRST_BACKOFF, _LAST_BACKOFF = 0.5, 30.0
+_LOOPBACK = {"127.0.0.1", "localhost", "::1"}
+
+
+@dataclass
+class TaskModelStats:
+    """Counts since the start. calls: asked over the wire, cached ones apart; seconds: wall time, summed over `ask`s."""
+
+    calls: int = 0
+    cached: int = 0
+    retries: int = 0
+    failed: int = 0
+    neutralised: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    seconds: float = 0.0
+    failures: Counter[str] = field(default_factory=Counter)
+
+
+class Endpoint:
+    """An address, its key and how patiently it is asked. Fills the retries and tokens of `stats`.
+
+    Raises UserError where base_url is no URL or the key's environment variable is not set.
+    """
+
+    def __init__(
+        self,
+        *,
+        base_url: str,
+        api_key_env: str | None,
+        concurrency: int,
+        timeout: float,
+        stats: TaskModelStats,
+    ):
+        url = urlsplit(base_url)
+        if url.scheme not in ("http", "https") or not url.hostname:
+            raise UserError(f"task_model.base_url is {base_url!r}: give an address like http://host:8000/v1.")
+        self.base_url, self.api_key_env, self.timeout = base_url, api_key_env, timeout
+        self._stats = stats
+        self._api_key = _read_key(api_key_env)
+        self._slots = asyncio.Semaphore(concurrency)
+        self._jitter = random.Random()  # its own: the trainer's global generator must not depend on retries
+        self._client = openai.AsyncOpenAI(
+            base_url=base_url,
+            api_key=self._api_key,
+            max_retries=0,  # of the client's own, which know no deadline for the body and no malformed reply
+            # A proxy of the environment is not for a server on this machine.
+            http_client=openai.DefaultAsyncHttpxClient(timeout=None, trust_env=url.hostname not in _LOOPBACK),
+        )
+
+    def __repr__(self) -> str:
+        return f"Endpoint({self.base_url!r})"
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def complete(self, body: dict[str, Any], choices: Sequence[str], *, max_retries: int) -> Answer:
+        """The answer to one request. Raises CallFailed once it stays failed; waits between tries hold no slot."""
+        for tried in range(max_retries + 1):
+            try:
+                async with self._slots:
+                    return await self._try(body, choices)
+            except CallFailed as failure:
+                if not failure.retry or tried == max_retries:
+                    raise
+                self._stats.retries += 1
+                backoff = min(_FIRST_BACKOFF * 2**tried, _LAST_BACKOFF) * self._jitter.uniform(0.5, 1.0)
+                await asyncio.sleep(max(backoff, failure.wait * self._jitter.uniform(1.0, 1.1)))
+        raise AssertionError("max_retries is negative")
+
+    async def _try(self, body: dict[str, Any], choices: Sequence[str]) -> Answer:
+        try:
+            async with asyncio.timeout(self.timeout):
+                reply = await self._client.chat.completions.with_raw_response.create(
+                    model=body["model"],
+                    messages=body["messages"],
+                    extra_body={name: value for name, value in body.items() if name not in ("model", "messages")},
+                )
+        except TimeoutError:
+            raise CallFailed("timeout", f"no whole reply within {self.timeout:g} s", retry=True) from None
+        except openai.APIStatusError as error:
+            raise status_failure(
+                error.status_code, error.response.headers, self._without_key(error.response.text)
+            ) from None
+        except openai.APIConnectionError as error:
+            raise CallFailed("no connection", str(error.__cause__ or error), retry=True) from None
+        answer, prompt_tokens, completion_tokens = read_reply(self._without_key(reply.http_response.text), choices)
+        self._stats.prompt_tokens += prompt_tokens
+        self._stats.completion_tokens += completion_tokens
+        return answer
+
+    async def served_models(self) -> list[str]:
+        """The names it serves; none where it cannot tell, since they only make a message better."""
+        try:
+            async with asyncio.timeout(self.timeout):
+                return [model.id async for model in self._client.models.list()]
+        except (TimeoutError, ValueError, openai.APIError):
+            return []
+
+    def _without_key(self, text: str) -> str:
+        return text.replace(self._api_key, "<key>") if self.api_key_env else text  # endpoints quote it in their errors
+
+
+def _read_key(api_key_env: str | None) -> str:
+    if api_key_env is None:
+        return "EMPTY"
+    key = os.environ.get(api_key_env, "").strip()
+    if not key:
+        raise UserError(
+            f"task_model.api_key_env names the environment variable {api_key_env}, which is not set: "
+            f"export {api_key_env}=<the key>, or set api_key_env to null for an endpoint without a key."
+        )
+    return key

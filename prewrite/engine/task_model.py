@@ -1,0 +1,223 @@
+"""The frozen task model behind an OpenAI-compatible endpoint: many calls at once, retried, cached, counted.
+
+Calls run on one event loop in a thread of its own, so that synchronous training code and asynchronous code can both
+ask. A call that stays failed is data: an `Answer` with an error, never an exception and never a wrong answer.
+"""
+
+import asyncio
+import hashlib
+import json
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from prewrite.engine.chat_control import holds_control_token
+from prewrite.engine.task_endpoint import Endpoint, TaskModelStats
+from prewrite.engine.task_wire import CallFailed, SamplingFields, request_body
+from prewrite.errors import UserError
+from prewrite.types import Answer, Call
+
+logger = logging.getLogger(__name__)
+
+_CACHED_ANSWERS = 200_000
+_CALLS_FOR_A_VERDICT = 20
+_PROBE_RETRIES = 2
+
+
+class TaskModel:
+    """Asks the task model.
+
+    The arguments are the settings of the config's `task_model` section with the same names; `timeout` is the deadline
+    in seconds of one try of a call, its whole body included, so a call ends within (max_retries + 1) x timeout plus
+    the waits between. `seed`: see `SamplingFields`.
+    Control tokens in a query (<|im_start|>) are neutralised and counted, not refused: an example of the data set that
+    holds one would otherwise never get a verdict.
+    Raises UserError where base_url is no URL or the key's environment variable is not set.
+    """
+
+    def __init__(
+        self,
+        *,
+        base_url: str,
+        model: str,
+        temperature: float,
+        top_p: float,
+        max_tokens: int,
+        concurrency: int,
+        timeout: float,
+        max_retries: int,
+        max_failure_share: float,
+        vllm_fields: bool = True,
+        api_key_env: str | None = None,
+        system_prompt: str | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        seed: int | None = None,
+    ):
+        self.max_retries, self.max_failure_share = max_retries, max_failure_share
+        self.fields = SamplingFields(
+            model=model,
+            temperature=temperature,
+            top_p=top_p,
+            max_tokens=max_tokens,
+            vllm_fields=vllm_fields,
+            system_prompt=system_prompt,
+            chat_template_kwargs=chat_template_kwargs or {},
+            seed=seed,
+        )
+        self.stats = TaskModelStats()
+        self._judged = TaskModelStats()
+        self._endpoint = Endpoint(
+            base_url=base_url, api_key_env=api_key_env, concurrency=concurrency, timeout=timeout, stats=self.stats
+        )
+        self._cache: OrderedDict[bytes, Answer] = OrderedDict()
+        self._in_flight: dict[bytes, asyncio.Task[Answer]] = {}
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="task-model", daemon=True)
+        self._thread.start()
+
+    def __repr__(self) -> str:
+        return f"TaskModel({self.fields.model!r} at {self._endpoint.base_url})"
+
+    def __enter__(self) -> "TaskModel":
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Gives up what is under way and closes the connections; safe to call twice."""
+        if self._loop.is_closed():
+            return
+        asyncio.run_coroutine_threadsafe(self._shut_down(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def ask(self, calls: Sequence[Call], *, progress: Callable[[int, int], None] | None = None) -> list[Answer]:
+        """The answers, in the order of the calls. `progress(done, total)` runs in the task model's thread."""
+        asked = asyncio.run_coroutine_threadsafe(self._ask_all(calls, progress), self._loop)
+        try:
+            return asked.result()
+        finally:
+            asked.cancel()  # no effect on a finished one; on Ctrl-C nothing is left waiting
+
+    async def aask(self, calls: Sequence[Call], *, progress: Callable[[int, int], None] | None = None) -> list[Answer]:
+        """`ask` for asynchronous callers, on any event loop."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._ask_all(calls, progress), self._loop))
+
+    def probe(self, choices: Sequence[str] = ()) -> None:
+        """One real call before any work, with forced choice where `choices` are given.
+
+        Raises UserError where the endpoint cannot be reached, refuses the key, does not serve the model, cannot force
+        a choice, or answers nonsense.
+        """
+        asyncio.run_coroutine_threadsafe(self._probe(tuple(choices)), self._loop).result()
+
+    def check_failure_share(self) -> None:
+        """Raises UserError where more than `max_failure_share` of the calls since the last check stayed failed.
+
+        Fewer than 20 calls are no evidence: they wait for the next check. Cached answers do not count.
+        """
+        calls = self.stats.calls - self._judged.calls
+        if calls < _CALLS_FOR_A_VERDICT:
+            return
+        failed = self.stats.failed - self._judged.failed
+        reasons = self.stats.failures - self._judged.failures
+        self._judged = TaskModelStats(
+            calls=self.stats.calls, failed=self.stats.failed, failures=self.stats.failures.copy()
+        )
+        if failed > self.max_failure_share * calls:
+            told = ", ".join(f"{count} x {kind}" for kind, count in reasons.most_common(3))
+            raise UserError(
+                f"task model at {self._endpoint.base_url}: {failed} of the last {calls} calls stayed failed after "
+                f"{self.max_retries} retries ({told}), more than task_model.max_failure_share "
+                f"{self.max_failure_share}. Look at the endpoint; where it is only slow, raise task_model.timeout or "
+                "lower task_model.concurrency."
+            )
+
+    async def _ask_all(self, calls: Sequence[Call], progress: Callable[[int, int], None] | None) -> list[Answer]:
+        started, done = time.monotonic(), 0
+
+        async def one(call: Call) -> Answer:
+            nonlocal done
+            answer = await self._answer(call)
+            done += 1
+            if progress is not None:
+                progress(done, len(calls))
+            return answer
+
+        answers = await asyncio.gather(*(one(call) for call in calls))
+        self.stats.seconds += time.monotonic() - started
+        return answers
+
+    async def _answer(self, call: Call) -> Answer:
+        body = request_body(call, self.fields)
+        key = hashlib.sha256(json.dumps([body, call.sample_index], sort_keys=True).encode()).digest()
+        if key in self._cache:
+            self._cache.move_to_end(key)
+            self.stats.cached += 1
+            return self._cache[key]
+        if key in self._in_flight:
+            self.stats.cached += 1
+        else:
+            self._note_control_tokens(call)
+            self._in_flight[key] = asyncio.create_task(self._ask_until_settled(key, body, call.choices))
+        # Shielded: an asker that gives up must not take the answer from another who waits for the same call.
+        return await asyncio.shield(self._in_flight[key])
+
+    async def _ask_until_settled(self, key: bytes, body: dict[str, Any], choices: Sequence[str]) -> Answer:
+        try:
+            answer = await self._endpoint.complete(body, choices, max_retries=self.max_retries)
+        except CallFailed as failure:
+            self.stats.failed += 1
+            self.stats.failures[failure.kind] += 1
+            return Answer(text=None, error=str(failure))
+        else:
+            self._cache[key] = answer
+            if len(self._cache) > _CACHED_ANSWERS:
+                self._cache.popitem(last=False)
+            return answer
+        finally:
+            self.stats.calls += 1
+            del self._in_flight[key]
+
+    async def _probe(self, choices: tuple[str, ...]) -> None:
+        query = f"Answer with one word: {choices[0]}." if choices else "Answer with one word: yes."
+        try:
+            body = request_body(Call(query, choices), self.fields)
+            await self._endpoint.complete(body, choices, max_retries=min(self.max_retries, _PROBE_RETRIES))
+        except CallFailed as failure:
+            told, kind = str(failure), failure.kind
+        else:
+            return
+        where = f"task model {self.fields.model!r} at {self._endpoint.base_url}"
+        if kind == "no connection":
+            raise UserError(
+                f"{where}: nothing answers there ({told}). Start the endpoint or put task_model.base_url right."
+            )
+        if kind in ("HTTP 401", "HTTP 403"):
+            raise UserError(
+                f"{where}: the endpoint refused the API key (task_model.api_key_env is {self._endpoint.api_key_env}). "
+                f"It said {told}"
+            )
+        if kind == "HTTP 404":
+            served = await self._endpoint.served_models()
+            way_out = f"It serves: {', '.join(served[:10])}." if served else "base_url mostly ends in /v1."
+            raise UserError(f"{where}: no such model or address. {way_out} It said {told}")
+        raise UserError(f"{where} gave no usable answer to a first question: {told}")
+
+    async def _shut_down(self) -> None:
+        tasks = list(self._in_flight.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._endpoint.close()
+
+    def _note_control_tokens(self, call: Call) -> None:
+        if holds_control_token(call.query):
+            if not self.stats.neutralised:
+                logger.warning("a query holds chat-control tokens; they are neutralised: %r", call.query[:200])
+            self.stats.neutralised += 1

@@ -1,0 +1,29 @@
+"""Units of measure: dropped where one side lacks them, and told apart where both sides name different ones."""
+
+import re
+
+_SPELLINGS = {
+    "cm": "cm centimeter centimetre", "mm": "mm millimeter millimetre", "km": "km kilometer kilometre",
+    "m": "m meter metre", "in": "in inch inches", "ft": "ft foot feet", "yd": "yd yard", "mi": "mi mile",
+    "s": "s sec second", "min": "min minute", "h": "h hr hour", "day": "day", "week": "week", "month": "month",
+    "year": "year yr", "dollar": "dollar usd buck", "cent": "cent", "euro": "euro", "kg": "kg kilogram",
+    "g": "g gm gram", "lb": "lb pound", "oz": "oz ounce", "l": "l liter litre", "ml": "ml milliliter", "mph": "mph",
+    "degree": "degree deg", "am": "am", "pm": "pm", "square": "square sq", "cubic": "cubic cu", "per": "per",
+}  # fmt: skip
+KNOWN_UNITS = {form: unit for unit, spellings in _SPELLINGS.items() for word in spellings.split() for form in (word, word + "s")}
+_IGNORED = {"unit", "units", "of", "the", "a", "total", ""}
+_POWERS = {"square": "^2", "cubic": "^3"}
+
+
+def units_conflict(one: str, other: str) -> bool:
+    """Whether both units are known and differ: "cm" and "m" do, "cm" and "apples" or no unit do not."""
+    one_known, other_known = _known(one), _known(other)
+    return one_known is not None and other_known is not None and one_known != other_known
+
+
+def _known(unit: str) -> list[str] | None:
+    words = re.findall(r"[a-z]+|\^-?\d", unit.lower().replace(".", "").replace("/", " per "))
+    canonical = [KNOWN_UNITS.get(word, word) for word in words if word not in _IGNORED]
+    if not canonical or any(word not in _SPELLINGS and not word.startswith("^") for word in canonical):
+        return None
+    return sorted(_POWERS.get(word, word) for word in canonical)

@@ -1,0 +1,49 @@
+"""GPQA diamond (Rein et al. 2023): hard science questions with four choices. The authors ask not to post it in plain
+text, so it comes from the hub, where it is gated, and is never stored here."""
+
+import random
+
+from prewrite.tasks.base import HubSplit, Row, Source, Task
+
+_ACCESS = (
+    "The data set is gated: accept its terms at https://huggingface.co/datasets/Idavidrein/gpqa, then log in with "
+    "`hf auth login` or set HF_TOKEN."
+)
+
+
+def _read(row: Row) -> Row:
+    """The four choices in an order of the row's own, so that no letter is right more often than chance."""
+    choices = [row["Correct Answer"], *(row[f"Incorrect Answer {number}"] for number in (1, 2, 3))]
+    order = [0, 1, 2, 3]
+    random.Random(f"gpqa {row['Question']}").shuffle(order)
+    columns = {f"choice_{letter}": choices[index].strip() for letter, index in zip("abcd", order, strict=True)}
+    return {"question": row["Question"].strip(), **columns, "answer": "ABCD"[order.index(0)]}
+
+
+GPQA_DIAMOND = Task(
+    name="gpqa-diamond",
+    aliases=("gpqa",),
+    kind="classification",
+    labels=("A", "B", "C", "D"),
+    fields={"question": "Question", "choice_a": "A", "choice_b": "B", "choice_c": "C", "choice_d": "D"},
+    target="answer",
+    default_instruction="Answer the multiple-choice question. Reply with the letter of the right choice: A, B, C or D.",
+    train=Source(
+        label="gpqa_main (without diamond)",
+        hub=(HubSplit("Idavidrein/gpqa", "train", config="gpqa_main"),),
+        files=("gpqa_train.jsonl",),
+        read_hub=_read,
+        read_file=_read,
+        hub_overlap="diamond is a part of main, by construction",
+        access=_ACCESS,
+    ),
+    test=Source(
+        label="gpqa_diamond (198 questions)",
+        hub=(HubSplit("Idavidrein/gpqa", "train", config="gpqa_diamond"),),
+        files=("gpqa_diamond.jsonl",),
+        read_hub=_read,
+        read_file=_read,
+        access=_ACCESS,
+    ),
+    licence="CC BY 4.0",
+)

@@ -1,0 +1,212 @@
+"""The examples of a task: train, dev and test, disjoint, the same ones for the same seed."""
+
+import logging
+import os
+import random
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from prewrite.errors import UserError
+from prewrite.tasks.base import HubSplit, Row, Source, Task
+from prewrite.tasks.files import read_rows, require_columns, require_rows
+from prewrite.types import Example
+
+log = logging.getLogger(__name__)
+
+Split = Literal["train", "dev", "test"]
+FILE_ROWS_SEED = 0  # of the one shuffle before Source.file_rows: a test set must not move with a run's seed
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    where: str
+    label: str
+    from_hub: bool
+    examples: list[Example]
+
+
+def load_examples(
+    task: Task, split: Split, *, local_dir: Path | None = None, dev_size: int = 0, seed: int = 0
+) -> list[Example]:
+    """The examples of one split.
+
+    train and dev are drawn by `seed` from the train source, whose repeated rows are dropped first: the first `dev_size`
+    of the shuffled rows are dev, the others train. test is the whole test source, in its own order. A train row that
+    repeats a test row is refused, or left out where the task says why the hub's copy has such rows.
+
+    local_dir: the data folder; None = the folder that PREWRITE_DATA names, or, where it is not set, the hub.
+    Raises UserError for every fault of the data: missing, empty, overlapping, a row without a column, an unknown label.
+    """
+    folder = data_folder(local_dir)
+    test = _load(task, task.test, folder)
+    if split == "test":
+        return test.examples
+    pool = _train_pool(task, _load(task, task.train, folder), test)
+    random.Random(seed).shuffle(pool)
+    if split == "train":
+        return require_rows(pool[dev_size:], f"{task.name} train", f"dev_size={dev_size} (of {len(pool)} rows)")
+    if not 0 < dev_size < len(pool):
+        raise UserError(
+            f"{task.name} dev: dev_size is {dev_size}, and the train source has {len(pool)} different rows. "
+            f"Give a dev_size from 1 to {len(pool) - 1}; the other rows are for training."
+        )
+    return pool[:dev_size]
+
+
+def label_of_test(task: Task, local_dir: Path | None = None) -> str:
+    """What a report calls the test rows, e.g. "sst2_dev (official validation split)"."""
+    return _label(task.test, from_file=_source_folder(task.test, data_folder(local_dir)) is not None)
+
+
+def data_folder(local_dir: Path | None) -> Path | None:
+    """local_dir, else the folder that PREWRITE_DATA names, else None (the hub)."""
+    folder = local_dir or (Path(os.environ["PREWRITE_DATA"]) if os.environ.get("PREWRITE_DATA") else None)
+    if folder is not None and not folder.is_dir():
+        named_by = "data.local_dir" if local_dir else "the environment variable PREWRITE_DATA"
+        raise UserError(f"{named_by} is {str(folder)!r}, which is no folder. Give the folder of the data files.")
+    return folder
+
+
+def normalised_text(example: Example) -> str:
+    """The text by which two examples count as the same row: all fields, without case, white space and width forms."""
+    return "|".join("".join(unicodedata.normalize("NFKC", text).casefold().split()) for text in example.fields.values())
+
+
+def overlapping(examples: Sequence[Example], others: Sequence[Example]) -> list[Example]:
+    """Those of `examples` that repeat one of `others` by `normalised_text`."""
+    known = {normalised_text(other) for other in others}
+    return [example for example in examples if normalised_text(example) in known]
+
+
+def _train_pool(task: Task, train: _Loaded, test: _Loaded) -> list[Example]:
+    first_of_its_text: dict[str, Example] = {}
+    for example in train.examples:
+        first_of_its_text.setdefault(normalised_text(example), example)
+    pool = list(first_of_its_text.values())
+    repeats = overlapping(pool, test.examples)
+    if not repeats:
+        return pool
+    first = repeats[0]
+    if not (train.from_hub and task.train.hub_overlap):
+        raise UserError(
+            f"{task.name}: {len(repeats)} rows of {train.where} are also in the test rows ({test.where}); the first is "
+            f"{first.id}: {next(iter(first.fields.values()))[:80]!r}. The two must be disjoint: take them out."
+        )
+    log.warning(
+        "%s: %d train rows are also test rows and are left out: %s", task.name, len(repeats), task.train.hub_overlap
+    )
+    dropped = {example.id for example in repeats}
+    return [example for example in pool if example.id not in dropped]
+
+
+def _label(source: Source, from_file: bool) -> str:
+    return source.file_label if from_file and source.file_label else source.label
+
+
+def _source_folder(source: Source, folder: Path | None) -> Path | None:
+    return source.folder or folder
+
+
+def _load(task: Task, source: Source, folder: Path | None) -> _Loaded:
+    place = _source_folder(source, folder)
+    from_hub = place is None
+    where, rows = _read_hub(task, source) if place is None else _read_files(task, source, place)
+    require_rows(rows, f"{task.name}: {where}")
+    require_columns(rows, (*task.fields, task.target), f"{task.name}: {where}")
+    label = _label(source, not from_hub)
+    examples = [
+        _example(task, row, f"{task.name}: {where}: row {number}", f"{label.split()[0]}-{number}")
+        for number, row in enumerate(rows, start=1)
+    ]
+    if source.file_rows is not None and not from_hub:
+        random.Random(FILE_ROWS_SEED).shuffle(examples)
+        examples = require_rows(examples[source.file_rows], f"{task.name}: {where}", f"file rows {source.file_rows}")
+    if len({example.id for example in examples}) < len(examples):
+        raise UserError(
+            f"{task.name}: {where}: two rows have the same id. Make the ids unique, or leave the column out."
+        )
+    return _Loaded(where, label, from_hub, examples)
+
+
+def _read_files(task: Task, source: Source, folder: Path) -> tuple[str, list[dict[str, Any]]]:
+    missing = [name for name in source.files if not (folder / name).is_file()]
+    if missing and source.folder is None:
+        raise UserError(
+            f"{task.name}: the data folder {folder} has no {', '.join(missing)}. Put the file there (docs/tasks.md "
+            f"names its columns), or unset data.local_dir and PREWRITE_DATA to load {_hub_names(source)} from the hub. "
+            f"{source.access}".rstrip()
+        )
+    rows = [row for name in source.files for row in read_rows(folder / name)]
+    return ", ".join(source.files), _converted(rows, source.read_file, f"{task.name}: {', '.join(source.files)}")
+
+
+def _read_hub(task: Task, source: Source) -> tuple[str, list[dict[str, Any]]]:
+    rows = [row for split in source.hub for row in _hub_rows(task, source, split)]
+    where = _hub_names(source)
+    return where, _converted(rows, source.read_hub, f"{task.name}: {where}")
+
+
+def _converted(rows: Sequence[Row], reader: Any, where: str) -> list[dict[str, Any]]:
+    converted = []
+    for number, row in enumerate(rows, start=1):
+        try:
+            columns = reader(row)
+        except KeyError as error:
+            raise UserError(
+                f"{where}: row {number}: the column {error} is missing; the row has {', '.join(map(str, row))}."
+            ) from error
+        if columns is not None:
+            converted.append(dict(columns))
+    return converted
+
+
+def _hub_names(source: Source) -> str:
+    return ", ".join(f"{part.dataset}{f'/{part.config}' if part.config else ''}:{part.split}" for part in source.hub)
+
+
+def _hub_rows(task: Task, source: Source, split: HubSplit) -> Sequence[Row]:
+    import datasets
+    import httpx
+    from datasets.exceptions import DatasetsError
+
+    try:
+        loaded = datasets.load_dataset(split.dataset, split.config, split=split.split, revision=split.revision)
+    except (DatasetsError, httpx.HTTPError, OSError, ValueError) as error:
+        access = f"{source.access} " if source.access else ""
+        raise UserError(
+            f"{task.name}: the hub data set {split.dataset} (config {split.config}, split {split.split}) could not be "
+            f"loaded: {type(error).__name__}: {error}. {access}Without the hub, set data.local_dir or PREWRITE_DATA to "
+            f"a folder with {', '.join(source.files)}."
+        ) from error
+    return loaded  # type: ignore[return-value]  # a Dataset: its rows are dicts
+
+
+def _example(task: Task, row: Row, where: str, generated_id: str) -> Example:
+    return Example(
+        id=str(row.get("id", generated_id)),
+        fields={column: str(row[column]) for column in task.fields},
+        target=_target(task, row[task.target], where),
+        subject=_text_or_none(row.get("subject")),
+        level=_text_or_none(row.get("level")),
+        solution=_text_or_none(row.get("solution")),
+    )
+
+
+def _target(task: Task, value: Any, where: str) -> str | tuple[str, ...]:
+    golds = [str(gold) for gold in (value if isinstance(value, list | tuple) else [value])]
+    if not golds or not all(gold.strip() for gold in golds):
+        raise UserError(f"{where}: the column {task.target!r} is {value!r}; the gold must not be empty.")
+    if task.kind == "open_question":
+        return tuple(golds)
+    if len(golds) > 1:
+        raise UserError(f"{where}: the column {task.target!r} holds {len(golds)} golds; {task.kind} has exactly one.")
+    if task.kind == "classification" and golds[0] not in task.labels:
+        raise UserError(f"{where}: the column {task.target!r} is {value!r}; the labels are {', '.join(task.labels)}.")
+    return golds[0]
+
+
+def _text_or_none(value: object) -> str | None:
+    return None if value is None else str(value)

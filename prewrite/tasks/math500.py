@@ -1,0 +1,49 @@
+"""MATH-500 (Lightman et al. 2023), trained on MATH's own train split (Hendrycks et al. 2021)."""
+
+from prewrite.tasks.base import HubSplit, Row, Source, Task
+from prewrite.tasks.boxed import last_boxed
+
+_SUBJECTS = (
+    "algebra",
+    "counting_and_probability",
+    "geometry",
+    "intermediate_algebra",
+    "number_theory",
+    "prealgebra",
+    "precalculus",
+)
+
+
+def _read_train_hub(row: Row) -> Row | None:
+    answer = last_boxed(row["solution"])
+    if not answer:  # two rows of the official split have an empty box
+        return None
+    level = row["level"].removeprefix("Level ")
+    return {**row, "answer": answer, "subject": row["type"], "level": None if level == "?" else level}
+
+
+def _read_test(row: Row) -> Row:
+    return {**row, "id": row["unique_id"]}
+
+
+MATH_500 = Task(
+    name="math-500",
+    kind="math",
+    fields={"problem": "Problem"},
+    target="answer",
+    default_instruction="Solve the math problem step by step. Put the final answer in \\boxed{}.",
+    train=Source(
+        label="math_train",
+        hub=tuple(HubSplit("EleutherAI/hendrycks_math", "train", config=subject) for subject in _SUBJECTS),
+        files=("math_train.jsonl",),
+        read_hub=_read_train_hub,
+    ),
+    test=Source(
+        label="math500_test (the 500 of the official test split)",
+        hub=(HubSplit("HuggingFaceH4/MATH-500", "test"),),
+        files=("math500_test.jsonl",),
+        read_hub=_read_test,
+        read_file=_read_test,
+    ),
+    licence="MIT",
+)

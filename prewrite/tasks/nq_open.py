@@ -1,0 +1,24 @@
+"""NQ-open: short answers to real search questions, without a passage (Lee et al. 2019)."""
+
+from prewrite.tasks.base import HubSplit, Source, Task
+
+NQ_OPEN = Task(
+    name="nq_open",
+    aliases=("nq",),
+    kind="open_question",
+    fields={"question": "Question"},
+    target="answer",
+    default_instruction="Answer the question with a short phrase, without any explanation.",
+    train=Source(
+        label="nq_open_train",
+        hub=(HubSplit("google-research-datasets/nq_open", "train"),),
+        files=("nq_open_train.jsonl",),
+        hub_overlap="people ask the same question twice",
+    ),
+    test=Source(
+        label="nq_open_dev (official validation split)",
+        hub=(HubSplit("google-research-datasets/nq_open", "validation"),),
+        files=("nq_open_dev.jsonl",),
+    ),
+    licence="CC BY-SA 3.0",
+)

@@ -1,0 +1,33 @@
+"""SST-2: the sentiment of phrases and sentences of film reviews (Socher et al. 2013, as in GLUE)."""
+
+from prewrite.tasks.base import HubSplit, Row, Source, Task
+
+_LABELS = ("negative", "positive")
+
+
+def _read_hub(row: Row) -> Row:
+    return {"text": row["sentence"].strip(), "label": _LABELS[row["label"]]}
+
+
+SST2 = Task(
+    name="sst2",
+    kind="classification",
+    labels=_LABELS,
+    fields={"text": "Sentence"},
+    target="label",
+    default_instruction="Classify the sentiment of the sentence as positive or negative.",
+    train=Source(
+        label="sst2_train",
+        hub=(HubSplit("stanfordnlp/sst2", "train"),),
+        files=("sst2_train.jsonl",),
+        read_hub=_read_hub,
+        hub_overlap="train holds phrases as well, and a short phrase can be a whole sentence of the validation split",
+    ),
+    test=Source(
+        label="sst2_dev (official validation split)",
+        hub=(HubSplit("stanfordnlp/sst2", "validation"),),
+        files=("sst2_dev.jsonl",),
+        read_hub=_read_hub,
+    ),
+    licence="research use, none stated",
+)

@@ -56,7 +56,7 @@ def group_advantages(
     else:
         raise ValueError(f"scale_rewards={scale_rewards!r}: group, batch or none")
     if leave_one_out:
-        centered_NG = centered_NG * (count_N1 / (count_N1 - 1).clamp(min=1))
+        centered_NG = centered_NG * count_N1 / (count_N1 - 1).clamp(min=1)
     advantage_NG = torch.where(flat_groups(reward_B, num_generations)[:, None], 0.0, centered_NG / scale)
     return advantage_NG.flatten().to(_result_dtype(reward_B))
 

@@ -171,7 +171,7 @@ def capped_surrogate(ratio_BT: Tensor, logprob_BT: Tensor, advantage_B1: Tensor,
 
 def gated_surrogate(ratio_BT: Tensor, advantage_B1: Tensor, temperature_pos: float, temperature_neg: float) -> Tensor:
     """SAPO: 4 / tau * sigmoid(tau (ratio - 1)) A, whose slope at ratio 1 is A and fades away from it."""
-    tau_B1 = torch.where(advantage_B1 > 0, temperature_pos, temperature_neg)
+    tau_B1 = torch.full_like(advantage_B1, temperature_neg).masked_fill(advantage_B1 > 0, temperature_pos)
     return 4 / tau_B1 * torch.sigmoid(tau_B1 * (ratio_BT - 1)) * advantage_B1
 
 

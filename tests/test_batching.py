@@ -1,0 +1,160 @@
+"""Collation, masks, and the cut into micro-batches."""
+
+import random
+
+import pytest
+import torch
+
+from prewrite.algorithm.batching import Batch, collate, completion_mask, deal, micro_batches, pack_by_tokens
+from prewrite.types import Sample
+
+
+def sample(prompt, completion, finish_reason="stop"):
+    logprobs = tuple(-0.1 * (position + 1) for position in range(len(completion)))
+    return Sample(tuple(prompt), tuple(completion), logprobs, "", finish_reason)
+
+
+SAMPLES = [sample([1, 2], [5, 6, 9]), sample([3], [7, 9]), sample([4, 4, 4], [8, 8], "length")]
+
+
+def test_hand_worked():
+    batch = collate(SAMPLES, [0.5, -0.5, 1.0], pad_token_id=9)
+    # 1 2 | 5 6 9: inputs 1 2 5 6, targets 2 5 6 9; position 1 predicts the first token of the completion
+    assert batch.input_ids_BT.tolist() == [[1, 2, 5, 6], [3, 7, 9, 9], [4, 4, 4, 8]]
+    assert batch.target_BT.tolist() == [[2, 5, 6, 9], [7, 9, 9, 9], [4, 4, 8, 8]]
+    assert batch.mask_BT.tolist() == [[False, True, True, True], [True, True, False, False], [False, False, True, True]]
+    assert batch.advantage_B.tolist() == [0.5, -0.5, 1.0]
+    assert batch.length_B.tolist() == [4, 2, 4]
+    expected = torch.tensor([[0, -0.1, -0.2, -0.3], [-0.1, -0.2, 0, 0], [0, 0, -0.1, -0.2]])
+    torch.testing.assert_close(batch.sampler_logprob_BT, expected)
+    assert (batch.input_ids_BT.dtype, batch.target_BT.dtype, batch.mask_BT.dtype) == (
+        torch.int64,
+        torch.int64,
+        torch.bool,
+    )
+    assert (batch.advantage_B.dtype, batch.sampler_logprob_BT.dtype) == (torch.float32, torch.float32)
+    assert (batch.num_tokens, batch.num_sequences) == (7, 3)
+    assert (batch.old_logprob_BT, batch.ref_logprob_BT) == (None, None)
+
+
+def test_truncated_rows_leave_the_mask_only_where_asked():
+    batch = collate(SAMPLES, [1.0, 1.0, 1.0], pad_token_id=0, mask_truncated_completions=True)
+    assert batch.mask_BT.any(1).tolist() == [True, True, False]
+    assert (batch.num_tokens, batch.num_sequences) == (5, 2)
+    assert not batch.sampler_logprob_BT[2].any()
+    assert batch.input_ids_BT[2].tolist() == [4, 4, 4, 8]
+
+
+def test_rows_without_verdict_leave_the_mask():
+    batch = collate(SAMPLES, [1.0, 0.0, 1.0], pad_token_id=0, has_verdict=[True, False, True])
+    assert batch.mask_BT.any(1).tolist() == [True, False, True]
+    assert (batch.num_tokens, batch.num_sequences) == (5, 2)
+
+
+def test_tokens_after_the_first_eos_leave_the_mask_even_where_pad_is_eos():
+    batch = collate([sample([1], [5, 9, 6, 9]), sample([1], [9, 9])], [1.0, 1.0], pad_token_id=9, eos_token_ids=[9])
+    assert batch.mask_BT.tolist() == [[True, True, False, False], [True, False, False, False]]
+    torch.testing.assert_close(batch.sampler_logprob_BT[0], torch.tensor([-0.1, -0.2, 0.0, 0.0]))
+
+
+def test_completion_mask():
+    assert completion_mask([5, 6, 9, 9], {9}) == [True, True, True, False]
+    assert completion_mask([5, 8, 9], {8, 9}) == [True, True, False]
+    assert completion_mask([5, 6], {9}) == [True, True]
+    assert completion_mask([], {9}) == []
+
+
+def test_completions_without_a_token():
+    batch = collate([sample([1, 2], []), sample([3], [])], [1.0, 1.0], pad_token_id=0)
+    assert batch.num_tokens == 0
+    assert batch.length_B.tolist() == [1, 1]
+    with pytest.raises(AssertionError, match="prompt_ids is empty"):
+        collate([sample([], [1, 2])], [1.0], pad_token_id=0)
+
+
+def test_select_takes_rows_in_order_and_trims_to_the_longest():
+    batch = collate(SAMPLES, [0.5, -0.5, 1.0], pad_token_id=0)
+    batch = Batch(**(vars(batch) | {"old_logprob_BT": batch.sampler_logprob_BT - 1}))
+    part = batch.select([1])
+    assert part.input_ids_BT.tolist() == [[3, 7]]
+    assert part.mask_BT.tolist() == [[True, True]]
+    assert part.advantage_B.tolist() == [-0.5]
+    torch.testing.assert_close(part.old_logprob_BT, torch.tensor([[-1.1, -1.2]]))
+    assert part.ref_logprob_BT is None
+    assert batch.select([2, 0]).input_ids_BT.tolist() == [[4, 4, 4, 8], [1, 2, 5, 6]]
+
+
+def test_an_empty_micro_batch_counts_for_nothing():
+    full = collate(SAMPLES, [0.5, -0.5, 1.0], pad_token_id=0)
+    full = Batch(**(vars(full) | {"old_logprob_BT": full.sampler_logprob_BT}))
+    for batch in (full.select([]), full.select([1]).select([]), full.empty()):
+        assert batch.input_ids_BT.shape == batch.mask_BT.shape == batch.old_logprob_BT.shape == (1, 1)
+        assert (batch.num_tokens, batch.num_sequences) == (0, 0)
+        assert batch.advantage_B.tolist() == [0.0]
+        assert batch.length_B.tolist() == [1]
+    nobody = collate([], [], pad_token_id=3)
+    assert nobody.input_ids_BT.tolist() == [[3]]
+    assert nobody.target_BT.tolist() == [[3]]
+    assert nobody.num_tokens == 0
+    assert nobody.select([]).num_tokens == 0
+
+
+def test_to_moves_every_tensor():
+    batch = collate(SAMPLES, torch.tensor([0.5, -0.5, 1.0]), pad_token_id=0).to("meta")
+    assert {tensor.device.type for tensor in vars(batch).values() if tensor is not None} == {"meta"}
+
+
+def test_micro_batches_by_count():
+    batch = collate([*SAMPLES, SAMPLES[0], SAMPLES[1]], [0.0] * 5, pad_token_id=0)
+    assert micro_batches(batch, size=2) == [[0, 1], [2, 3], [4]]
+    assert micro_batches(batch, size=5) == [[0, 1, 2, 3, 4]]
+
+
+def padding_share(packs, lengths):
+    area = sum(len(pack) * max(lengths[row] for row in pack) for pack in packs)
+    return 1 - sum(lengths) / area
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("shape", ["uniform", "heavy tail", "two lengths", "all equal"])
+def test_packs_hold_every_row_once_within_the_budget_and_with_little_padding(seed, shape):
+    rng = random.Random(seed)
+    draw = {
+        "uniform": lambda: rng.randint(1, 1000),
+        "heavy tail": lambda: min(8000, int(100 * rng.paretovariate(1.1))),
+        "two lengths": lambda: rng.choice([10, 1000]),
+        "all equal": lambda: 100,
+    }[shape]
+    lengths = [draw() for _ in range(200)]
+    packs = pack_by_tokens(lengths, 4096)
+    assert sorted(row for pack in packs for row in pack) == list(range(200))
+    assert padding_share(packs, lengths) < 0.1
+    assert all(len(pack) == 1 or len(pack) * max(lengths[row] for row in pack) <= 4096 for pack in packs)
+    longest = [max(lengths[row] for row in pack) for pack in packs]
+    assert longest == sorted(longest, reverse=True)
+    if shape == "all equal":
+        assert [len(pack) for pack in packs] == [40] * 5
+
+
+def test_packs_hand_worked():
+    # budget 20: 10 + 10 fills one; 9 alone (a third row of 5 would pad 4 of 18); 5 + 5 + 5 fit, 3 does not
+    assert pack_by_tokens([5, 10, 9, 5, 10, 3, 5], 20) == [[1, 4], [2], [0, 3, 6], [5]]
+    # a tenth of padding is too much, just below is not; longer than the budget: alone
+    assert pack_by_tokens([10, 8], 100) == [[0], [1]]
+    assert pack_by_tokens([100, 81], 1000) == [[0, 1]]
+    assert pack_by_tokens([100, 80], 1000) == [[0], [1]]
+    assert pack_by_tokens([30, 30], 20) == [[0], [1]]
+    assert pack_by_tokens([10, 10], 19) == [[0], [1]]
+    assert pack_by_tokens([], 20) == []
+
+
+@pytest.mark.parametrize(("count", "world_size"), [(1, 1), (5, 2), (4, 2), (1, 4), (7, 3)])
+def test_ranks_get_equal_counts_and_every_micro_batch_once(count, world_size):
+    shares = deal([[row] for row in range(count)], world_size)
+    assert len(shares) == world_size
+    assert {len(share) for share in shares} == {-(-count // world_size)}
+    assert sorted(row for share in shares for pack in share for row in pack) == list(range(count))
+
+
+def test_ranks_work_on_neighbours_at_the_same_time():
+    assert deal([[0], [1], [2], [3], [4]], 2) == [[[0], [2], [4]], [[1], [3], []]]

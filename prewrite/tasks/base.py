@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from prewrite.tasks.control_tokens import escape_control_tokens
 from prewrite.types import Example
 
 Kind = Literal["classification", "math", "open_question"]
@@ -81,8 +80,6 @@ class Task:
 def query(task: Task, instruction: str, example: Example) -> str:
     """What the task model reads: the instruction, a newline, the example's labelled fields, one a line.
 
-    Both are inserted literally: braces, `%s` and `$x` mean nothing here. The spelling of chat-control tokens is broken
-    by a space, since a server would read them as the end of the turn.
+    Both are inserted literally: braces, `%s` and `$x` mean nothing here.
     """
-    fields = (f"{label}: {example.fields[column]}" for column, label in task.fields.items())
-    return escape_control_tokens("\n".join((instruction, *fields)))
+    return "\n".join((instruction, *(f"{label}: {example.fields[column]}" for column, label in task.fields.items())))

@@ -56,7 +56,7 @@ def load_examples(
     return pool[:dev_size]
 
 
-def label_of_test(task: Task, local_dir: Path | None = None) -> str:
+def test_label(task: Task, local_dir: Path | None) -> str:
     """What a report calls the test rows, e.g. "sst2_dev (official validation split)"."""
     return _label(task.test, from_file=_source_folder(task.test, data_folder(local_dir)) is not None)
 

@@ -1,0 +1,62 @@
+"""From the task model's answers to verdicts, by the task's kind."""
+
+from collections.abc import Sequence
+
+from prewrite.grading import extract_math_answer, find_label, grade_math, nq_exact_match, nq_f1, strip_thinking
+from prewrite.tasks.base import Task
+from prewrite.types import Answer, Example, Verdict
+
+
+def grade(task: Task, examples: Sequence[Example], answers: Sequence[Answer]) -> list[Verdict]:
+    """The verdict on each answer, in order; a failed call has none (`correct` is None). Thinking never counts.
+
+    classification: the label that the answer is, or gives in free text (`find_label`); well-formed = there is one.
+    math: the last box, or the answer stated plainly (`grade_math`, one batch); well-formed = there is an answer.
+    open_question: exact match with any gold, and token F1; well-formed = one line that is not empty.
+    """
+    assert len(examples) == len(answers), "one answer for each example"
+    graders = {"classification": _grade_labels, "math": _grade_math, "open_question": _grade_open_questions}
+    replied = [index for index, answer in enumerate(answers) if answer.text is not None]
+    graded = graders[task.kind](task, [examples[i] for i in replied], [answers[i].text or "" for i in replied])
+    by_index = dict(zip(replied, graded, strict=True))
+    return [by_index.get(index) or failed_verdict(example) for index, example in enumerate(examples)]
+
+
+def failed_verdict(example: Example) -> Verdict:
+    """The verdict on a call that stayed failed."""
+    return Verdict(example.id, example.target, prediction=None, correct=None, well_formed=False)
+
+
+def _grade_labels(task: Task, examples: Sequence[Example], replies: Sequence[str]) -> list[Verdict]:
+    given = [reply.strip() if reply.strip() in task.labels else find_label(reply, task.labels) for reply in replies]
+    return [
+        Verdict(example.id, example.target, label, correct=label == example.target, well_formed=label is not None)
+        for example, label in zip(examples, given, strict=True)
+    ]
+
+
+def _grade_math(task: Task, examples: Sequence[Example], replies: Sequence[str]) -> list[Verdict]:
+    correct = grade_math([(reply, str(example.target)) for example, reply in zip(examples, replies, strict=True)])
+    given = [extract_math_answer(reply) for reply in replies]
+    return [
+        Verdict(example.id, example.target, answer, correct=is_correct, well_formed=answer is not None)
+        for example, answer, is_correct in zip(examples, given, correct, strict=True)
+    ]
+
+
+def _grade_open_questions(task: Task, examples: Sequence[Example], replies: Sequence[str]) -> list[Verdict]:
+    verdicts = []
+    for example, reply in zip(examples, replies, strict=True):
+        golds = (example.target,) if isinstance(example.target, str) else example.target
+        shown = strip_thinking(reply).strip()
+        verdicts.append(
+            Verdict(
+                example.id,
+                example.target,
+                prediction=shown or None,
+                correct=nq_exact_match(reply, golds) == 1.0,
+                well_formed=bool(shown) and "\n" not in shown,
+                f1=nq_f1(reply, golds),
+            )
+        )
+    return verdicts

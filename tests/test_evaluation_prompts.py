@@ -95,13 +95,12 @@ def test_neither_empty_rewrites_nor_the_initial_instruction_are_candidates(tmp_p
         read_prompts(log, "sst2")
 
 
-def test_a_cut_last_line_is_told_with_its_number(tmp_path: Path) -> None:
+def test_a_cut_last_line_is_told_with_its_number(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     log = write(tmp_path / "log.jsonl", [rollout("a", 0.1), rollout("b", 0.2)])
     with log.open("a", encoding="utf-8", newline="") as file:
         file.write('\r\n\r\n{"step": 2, "rewri')
-    prompts = read_prompts(log, "sst2")
-    assert texts(prompts) == ["b", "a"]
-    assert any("line 5" in note and "cut off" in note for note in prompts.notes)
+    assert texts(read_prompts(log, "sst2")) == ["b", "a"]
+    assert "line 5" in caplog.text
 
 
 def test_a_broken_line_in_the_middle_is_refused(tmp_path: Path) -> None:
@@ -115,7 +114,7 @@ def test_a_broken_line_in_the_middle_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "\n  \n"])
 def test_an_empty_file_is_refused(tmp_path: Path, name: str, text: str) -> None:  # system-064
     (tmp_path / name).write_text(text)
-    with pytest.raises(UserError, match="holds no"):
+    with pytest.raises(UserError, match="holds no|0 rows"):
         read_prompts(tmp_path / name, "sst2")
 
 
@@ -132,10 +131,10 @@ def test_lists_keep_their_order_and_lose_repeats(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("list.jsonl", '{"prompt": "a"}\n', "line 1: key `instruction` is missing"),
-        ("list.jsonl", '{"instruction": "a"}\n{"instruction": 3}\n', "line 2: key `instruction` is no text"),
-        ("list.jsonl", '["a"]\n', "line 1: a list"),
-        ("best.json", "{}", "unknown ending '.json'"),
+        ("list.jsonl", '{"prompt": "a"}\n', "row 1: the key `instruction` is missing"),
+        ("list.jsonl", '{"instruction": "a"}\n{"instruction": 3}\n', "row 2: the key `instruction` holds no text"),
+        ("list.jsonl", '["a"]\n', "line 1 is a list"),
+        ("best.json", "{}", "its ending is '.json'"),
         ("binary.txt", b"\xff\xfe\x00", "cannot be read"),
     ],
 )
@@ -146,5 +145,5 @@ def test_faults_are_told(tmp_path: Path, name: str, content: str | bytes, messag
 
 
 def test_a_missing_file_is_told(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(UserError, match="no such file"):
         read_prompts(tmp_path / "none.jsonl", "sst2")

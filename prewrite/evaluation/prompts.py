@@ -1,6 +1,5 @@
 """What `evaluate.py --prompts` reads: a run's log, a JSONL list of instructions, or a text file; best first."""
 
-import json
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from prewrite.errors import UserError
+from prewrite.tasks.files import read_rows
 
 TEXT_KEYS = {"log": "rewrite", "list": "instruction"}
 
@@ -53,49 +53,21 @@ def read_prompts(path: str | Path, task: str, canonical: Callable[[str], str] = 
     line, in file order. Blank lines are skipped. A rewrite without a finite score or reward is never a candidate, nor
     is the initial instruction. Task names are compared after `canonical`.
 
-    Raises UserError where the file can't be read, holds no instruction, or has a broken line that is not its last.
+    Raises UserError where the file can't be read, holds no instruction, or has a broken line before its last; a cut
+    last line (of a killed run) is left out with a warning.
     """
     path = Path(path)
     if path.suffix.lower() == ".txt":
-        texts = [line.strip() for line in _read_text(path).split("\n") if line.strip()]
-        if not texts:
-            raise UserError(f"prompts {path}: the file holds no instruction; the rule: one a line")
-        return Prompts(_in_file_order(texts))
+        return Prompts(_in_file_order(_read_lines(path), path))
     if path.suffix.lower() != ".jsonl":
         raise UserError(
-            f"prompts {path}: unknown ending {path.suffix!r}; give a run's log.jsonl, a .jsonl list with the key "
+            f"{path}: its ending is {path.suffix!r}; give a run's log.jsonl, a .jsonl list with the key "
             "`instruction`, or a .txt file with one instruction a line"
         )
-    rows, notes = read_jsonl(path)
-    if not rows:
-        raise UserError(
-            f"prompts {path}: the file holds no rows; a run writes its first ones at the end of its first step"
-        )
-    if TEXT_KEYS["log"] in rows[0][1]:
-        return _read_log(path, rows, notes, task, canonical)
-    texts = [_text(row, TEXT_KEYS["list"], path, number).strip() for number, row in rows]
-    return Prompts(_in_file_order(text for text in texts if text), notes=tuple(notes))
-
-
-def read_jsonl(path: Path) -> tuple[list[tuple[int, dict[str, Any]]], list[str]]:
-    """The (line number, object) pairs of a JSONL file, and notes; blank lines are skipped.
-
-    A last line that was cut off (a killed run) is left out with a note; any other broken line is a UserError.
-    """
-    rows, notes = [], []
-    lines = [(number, line) for number, line in enumerate(_read_text(path).split("\n"), start=1) if line.strip()]
-    for number, line in lines:
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            if number != lines[-1][0]:
-                raise UserError(f"{path}, line {number}: not JSON ({error}); repair or remove the line") from error
-            notes.append(f"{path}, line {number}: the last line is cut off and was left out")
-            continue
-        if not isinstance(row, dict):
-            raise UserError(f"{path}, line {number}: a {type(row).__name__}; the rule: one JSON object a line")
-        rows.append((number, row))
-    return rows, notes
+    rows = read_rows(path)
+    if TEXT_KEYS["log"] in rows[0]:
+        return _read_log(path, rows, task, canonical)
+    return Prompts(_in_file_order((_text(row, TEXT_KEYS["list"], path, i) for i, row in enumerate(rows, 1)), path))
 
 
 def finite(value: object) -> float | None:
@@ -113,9 +85,7 @@ class _LoggedRollout:
     reward: float | None
 
 
-def _read_log(
-    path: Path, rows: list[tuple[int, dict[str, Any]]], notes: list[str], task: str, canonical: Callable[[str], str]
-) -> Prompts:
+def _read_log(path: Path, rows: list[dict[str, Any]], task: str, canonical: Callable[[str], str]) -> Prompts:
     log = [
         _LoggedRollout(
             canonical(_text(row, "dataset_name", path, number)),
@@ -123,8 +93,9 @@ def _read_log(
             _text(row, TEXT_KEYS["log"], path, number).strip(),
             finite(row.get("reward")),
         )
-        for number, row in rows
+        for number, row in enumerate(rows, start=1)
     ]
+    notes: list[str] = []
     tasks = tuple(sorted({rollout.task for rollout in log}))
     if task in tasks:
         tasks = (task,)
@@ -140,7 +111,7 @@ def _read_log(
         if rollout.reward is not None:
             rewards[rollout.rewrite].append(rollout.reward)
     mean_reward = {rewrite: sum(values) / len(values) for rewrite, values in rewards.items()}
-    looks, dev_notes = _read_dev(path.with_name("dev.jsonl"), tasks, canonical)
+    looks = _read_dev(path.with_name("dev.jsonl"), tasks, canonical)
     by_dev = sorted(looks, key=lambda text: (-looks[text][0], -mean_reward.get(text, -math.inf)))
     by_reward = sorted((text for text in mean_reward if text not in looks), key=lambda text: -mean_reward[text])
     candidates = [Candidate(text, "dev score", *looks[text]) for text in by_dev]
@@ -148,44 +119,44 @@ def _read_log(
     candidates = [c for c in candidates if c.instruction and c.instruction != initials[0]]
     if not candidates:
         raise UserError(
-            f"prompts {path}: {len(log)} rollouts, but no rewrite that has a reward and differs from the initial "
+            f"{path}: {len(log)} rollouts, but no rewrite that has a reward and differs from the initial "
             "instruction; there is nothing to evaluate"
         )
-    return Prompts(tuple(candidates), initials[0], tasks, (*notes, *dev_notes))
+    return Prompts(tuple(candidates), initials[0], tasks, tuple(notes))
 
 
-def _read_dev(
-    path: Path, tasks: Sequence[str], canonical: Callable[[str], str]
-) -> tuple[dict[str, tuple[float, int]], list[str]]:
+def _read_dev(path: Path, tasks: Sequence[str], canonical: Callable[[str], str]) -> dict[str, tuple[float, int]]:
     """The (score, examples) of each rewrite looked at; several looks at one are pooled by their number of examples."""
     if not path.exists():
-        return {}, []
-    rows, notes = read_jsonl(path)
+        return {}
     total: dict[str, float] = defaultdict(float)
     examples: dict[str, int] = defaultdict(int)
-    for number, row in rows:
+    for number, row in enumerate(read_rows(path), start=1):
         score, n = finite(row.get("score")), finite(row.get("n"))
         if score is None or not n or canonical(_text(row, "task", path, number)) not in tasks:
             continue
         rewrite = _text(row, "rewrite", path, number).strip()
         total[rewrite] += score * n
         examples[rewrite] += int(n)
-    return {rewrite: (total[rewrite] / n, n) for rewrite, n in examples.items()}, notes
+    return {rewrite: (total[rewrite] / n, n) for rewrite, n in examples.items()}
 
 
-def _in_file_order(texts: Iterable[str]) -> tuple[Candidate, ...]:
-    return tuple(Candidate(text, "file order") for text in dict.fromkeys(texts))
+def _in_file_order(texts: Iterable[str], path: Path) -> tuple[Candidate, ...]:
+    candidates = tuple(Candidate(text, "file order") for text in dict.fromkeys(text.strip() for text in texts) if text)
+    if not candidates:
+        raise UserError(f"{path}: it holds no instruction; at least one is needed")
+    return candidates
+
+
+def _read_lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8-sig").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read ({error}); give the path of a UTF-8 text file") from error
 
 
 def _text(row: dict[str, Any], key: str, path: Path, number: int) -> str:
     value = row.get(key)
     if not isinstance(value, str):
-        raise UserError(f"{path}, line {number}: key `{key}` is {'missing' if value is None else 'no text'}")
+        raise UserError(f"{path}: row {number}: the key `{key}` {'is missing' if value is None else 'holds no text'}")
     return value
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"prompts {path}: cannot be read ({error})") from error

@@ -1,6 +1,6 @@
 """How sure a score is, and whether two instructions differ: intervals and paired tests.
 
-Every function is pure; what is random takes a seed. Shapes: N examples, R resamples, C classes.
+Every function is pure; what is random takes a seed. Shapes: N examples, R resamples, C labels.
 """
 
 from collections.abc import Sequence
@@ -57,31 +57,29 @@ def bootstrap_mean_interval(scores: Sequence[float], *, confidence: float = 0.95
     return _percentiles(mean_R, confidence)
 
 
-def bootstrap_macro_f1_interval(
-    targets: Sequence[str],
-    predictions: Sequence[str | None],
-    labels: Sequence[str],
-    *,
-    confidence: float = 0.95,
-    seed: int = 0,
-) -> Interval:
-    """The percentile bootstrap interval of macro-F1 over the fixed `labels`, examples resampled.
-
-    A prediction that is no label is wrong. F1 of a class is 2 TP / (2 TP + FP + FN), and 0 where a resample neither
-    holds nor predicts the class. Drawing N examples with replacement is drawing the counts of the (target, prediction)
-    table from a multinomial, which is what is done.
-    """
-    if not targets:
-        raise ValueError("no examples: a macro-F1 of nothing has no interval")
+def label_counts(targets: Sequence[str], predictions: Sequence[str | None], labels: Sequence[str]) -> np.ndarray:
+    """How often each target met each prediction, [C, C + 1]; the last column is for predictions that are no label."""
     class_count, index = len(labels), {label: i for i, label in enumerate(labels)}
-    table_CC = np.zeros((class_count, class_count + 1))  # one more column: no label
+    counts_CC = np.zeros((class_count, class_count + 1), dtype=np.int64)
     for target, prediction in zip(targets, predictions, strict=True):
         column = class_count if prediction is None else index.get(prediction, class_count)
-        table_CC[index[target], column] += 1
-    rng, n = np.random.default_rng(seed), len(targets)
-    counts_RCC = rng.multinomial(n, table_CC.ravel() / n, size=RESAMPLES).reshape(RESAMPLES, *table_CC.shape)
-    hits_RC = counts_RCC[:, range(class_count), range(class_count)]
-    gold_RC, predicted_RC = counts_RCC.sum(axis=2), counts_RCC.sum(axis=1)[:, :class_count]
+        counts_CC[index[target], column] += 1
+    return counts_CC
+
+
+def bootstrap_macro_f1_interval(counts_CC: np.ndarray, *, confidence: float = 0.95, seed: int = 0) -> Interval:
+    """The percentile bootstrap interval of macro-F1, examples resampled. counts_CC: of `label_counts`.
+
+    Drawing N examples with replacement is drawing the table from a multinomial, which is what is done. Macro-F1 is that
+    of `prewrite.grading.macro_f1`, here for all resamples at once.
+    """
+    n = counts_CC.sum()
+    if n == 0:
+        raise ValueError("no examples: a macro-F1 of nothing has no interval")
+    counts_RK = np.random.default_rng(seed).multinomial(n, counts_CC.ravel() / n, size=RESAMPLES)
+    counts_RCC = counts_RK.reshape(RESAMPLES, *counts_CC.shape)
+    hits_RC = np.diagonal(counts_RCC, axis1=1, axis2=2)
+    gold_RC, predicted_RC = counts_RCC.sum(axis=2), counts_RCC.sum(axis=1)[:, :-1]
     f1_RC = 2 * hits_RC / np.maximum(gold_RC + predicted_RC, 1)
     return _percentiles(f1_RC.mean(axis=1), confidence)
 

@@ -1,0 +1,32 @@
+"""Scores a run's best rewrites, or any instructions, on a task's test split: `python evaluate.py --help`."""
+
+import json
+import logging
+import sys
+from collections.abc import Sequence
+
+from prewrite.errors import UserError
+from prewrite.evaluation.command import evaluate_prompts, parse_arguments
+from prewrite.reporting.journal import write_whole
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit code: 0, 2 for a fault of the user's (one message on stderr), 130 after Ctrl-C."""
+    parsed = parse_arguments(arguments)
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    try:
+        report, out = evaluate_prompts(parsed)
+        print(report.text())
+        write_whole(out, json.dumps(report.as_json(), indent=1, ensure_ascii=False) + "\n")
+    except UserError as error:
+        print(f"evaluate.py: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("evaluate.py: interrupted; nothing was written", file=sys.stderr)
+        return 130
+    print(f"\nwritten: {out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -40,7 +40,7 @@ def group_advantages(
     The surprise: a flat group, or one with fewer than 2 verdicts, is exactly 0 even where float noise of 1e-7 separates
     its rewards; dividing by the std would blow that noise up.
 
-    ValueError: an infinite reward, B no multiple of num_generations, num_generations < 2, an unknown scale_rewards.
+    ValueError: an infinite reward, B no multiple of num_generations, an unknown scale_rewards.
     """
     reward_NG = _groups(reward_B, num_generations)
     verdict_NG = ~reward_NG.isnan()
@@ -110,9 +110,21 @@ def combine_rewards(
     return torch.where(counts_FB.any(0), total_B, torch.nan).to(_result_dtype(value_FB))
 
 
+def soft_overlong_punishment(length: int, max_completion_length: int, cache: int) -> float:
+    """From 0 down to -1 over a completion's last `cache` tokens before the limit (DAPO, arXiv 2503.14476, eq. 13).
+
+    0 up to max_completion_length - cache tokens, then linear to -1 at max_completion_length, and -1 beyond. A cache of
+    0 leaves the step from 0 to -1 behind the limit.
+    """
+    allowed = max_completion_length - cache
+    if length <= allowed:
+        return 0.0
+    if length > max_completion_length:
+        return -1.0
+    return (allowed - length) / cache
+
+
 def _groups(reward_B: Tensor, num_generations: int) -> Tensor:
-    if num_generations < 2:
-        raise ValueError(f"num_generations={num_generations}: a rollout is held against others, so at least 2")
     if reward_B.numel() % num_generations:
         raise ValueError(f"{reward_B.numel()} rewards are no whole number of groups of {num_generations}")
     if reward_B.isinf().any():

@@ -1,0 +1,100 @@
+"""Ranks: starting them, sharing objects, and failing together. The home of torch.distributed."""
+
+import contextlib
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+
+@dataclass(frozen=True)
+class World:
+    """This process among the ranks of the run."""
+
+    rank: int
+    size: int
+    device: torch.device
+
+    @property
+    def is_main(self) -> bool:
+        return self.rank == 0
+
+
+class RankFailure(RuntimeError):
+    """Another rank failed; its own message has already been printed there."""
+
+
+def free_port() -> int:
+    """A TCP port on the loopback interface that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def start(timeout: timedelta = timedelta(minutes=30)) -> World:
+    """Joins the ranks that the `deepspeed` launcher started, or makes a world of one under plain `python`."""
+    import deepspeed
+
+    os.environ.setdefault("RANK", "0")
+    os.environ.setdefault("WORLD_SIZE", "1")
+    os.environ.setdefault("LOCAL_RANK", "0")
+    os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
+    os.environ.setdefault("MASTER_PORT", str(free_port()))
+    if torch.cuda.is_available():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
+    else:
+        device = torch.device("cpu")
+    # On the CPU DeepSpeed would first compile a C++ extension for shared-memory collectives: a minute, and a compiler
+    # that a laptop may lack. Gloo does the same work.
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    deepspeed.init_distributed("nccl" if device.type == "cuda" else "gloo", verbose=False, timeout=timeout)
+    return World(dist.get_rank(), dist.get_world_size(), device)
+
+
+def stop() -> None:
+    """Leaves the world; safe to call twice."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def gather(value: Any) -> list[Any]:
+    """Every rank's (picklable) value, in rank order, on every rank."""
+    if dist.get_world_size() == 1:
+        return [value]
+    values: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(values, value)
+    return values
+
+
+def broadcast(value: Any) -> Any:
+    """Rank 0's (picklable) value, on every rank."""
+    if dist.get_world_size() == 1:
+        return value
+    box = [value]
+    dist.broadcast_object_list(box, src=0)
+    return box[0]
+
+
+@contextlib.contextmanager
+def together(phase: str) -> Iterator[None]:
+    """Runs a phase without collectives, then lets the ranks agree on how it went.
+
+    Where a rank raised, it raises its own error and every other rank raises `RankFailure`: nobody is left waiting in
+    the next collective. Raises: the error of the phase, or RankFailure.
+    """
+    error: Exception | None = None
+    try:
+        yield
+    except Exception as raised:  # noqa: BLE001  # not swallowed: raised again below, once every rank knows
+        error = raised
+    failed = [rank for rank, bad in enumerate(gather(error is not None)) if bad]
+    if error is not None:
+        raise error
+    if failed:
+        raise RankFailure(f"rank {failed[0]} failed while {phase}; its message is above")

@@ -1,0 +1,151 @@
+"""The trained model under DeepSpeed ZeRO-3: log-probs, backward, step. The home of DeepSpeed.
+
+Legend: B rollouts of a micro-batch, T target positions, H hidden size.
+
+Three hazards of DeepSpeed shape this file:
+- The micro-step counter advances only in the engine's own forward. A call to an inner module would make each
+  micro-batch overwrite the gradient of the last, without an error; hence `LogprobModel`, whose forward is the whole
+  way from token ids to log-probs.
+- DeepSpeed averages gradients over ranks. The loss is already divided by the whole step's normaliser, so `backward`
+  multiplies by the number of ranks: there and nowhere else.
+- Under ZeRO-3 every forward of a module is a collective: each rank must run the same number of forwards, and of head
+  calls within them (`num_chunks`).
+"""
+
+from pathlib import Path
+from typing import Any
+
+import deepspeed
+import torch
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.integrations import HfDeepSpeedConfig
+
+from prewrite.algorithm.batching import Batch
+from prewrite.algorithm.logprobs import chunked_logprobs
+from prewrite.config import PolicySettings, TrainingSettings
+from prewrite.engine.distributed import World
+from prewrite.errors import UserError
+
+DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
+
+
+class LogprobModel(nn.Module):
+    """A causal language model whose forward gives the chosen tokens' log-probs in place of logits."""
+
+    def __init__(self, lm: Any, temperature: float, chunk_tokens: int):
+        super().__init__()
+        self.lm = lm
+        self.temperature = temperature
+        self.chunk_tokens = chunk_tokens
+
+    def forward(self, batch: Batch, num_chunks: int) -> tuple[Tensor, Tensor]:
+        """(logprob_BT, entropy_BT) in float32, 0 where the batch's mask is off.
+
+        Rows are padded on the right, so that causal attention alone keeps padding out.
+        """
+        hidden_BTH = self.lm.get_decoder()(input_ids=batch.input_ids_BT, use_cache=False).last_hidden_state
+        return chunked_logprobs(
+            hidden_BTH,
+            self.lm.get_output_embeddings(),
+            batch.target_BT,
+            mask_BT=batch.mask_BT,
+            temperature=self.temperature,
+            chunk_tokens=self.chunk_tokens,
+            num_chunks=num_chunks,
+            **_logit_shape(self.lm.config),
+        )
+
+
+def _logit_shape(config: Any) -> dict[str, float]:
+    """What the architecture does between head and softmax, where it does anything."""
+    names = {"final_logit_softcapping": "softcap", "logit_scale": "scale", "logits_scaling": "divisor"}
+    return {ours: float(value) for theirs, ours in names.items() if (value := getattr(config, theirs, None))}
+
+
+class Policy:
+    """The model being trained, or, with trainable=False, a frozen copy of it (the reference of the KL term)."""
+
+    def __init__(
+        self,
+        settings: PolicySettings,
+        training: TrainingSettings,
+        world: World,
+        *,
+        temperature: float,
+        trainable: bool = True,
+    ):
+        self.world = world
+        config = _deepspeed_config(settings, training, world)
+        # Alive while the model loads: transformers then loads each weight partitioned, never a whole model a rank.
+        keep_alive = HfDeepSpeedConfig(config)
+        lm = _load(settings)
+        del keep_alive
+        if settings.gradient_checkpointing and trainable:
+            lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        self.lm: Any = lm
+        self.model = LogprobModel(lm, temperature, training.logprob_chunk_tokens)
+        if not trainable:
+            config.pop("optimizer")
+            self.model.requires_grad_(False)
+        self.engine: Any = deepspeed.initialize(model=self.model, config=config)[0]
+        self.engine.train(trainable)
+
+    def logprobs(self, batch: Batch, num_chunks: int) -> tuple[Tensor, Tensor]:
+        """(logprob_BT, entropy_BT) of the batch under the present weights. A collective."""
+        return self.engine(batch.to(self.world.device), num_chunks)
+
+    def backward(self, loss: Tensor, *, last: bool) -> None:
+        """Accumulates the gradient of one micro-batch's share of the step's loss; `last` closes the step."""
+        self.engine.set_gradient_accumulation_boundary(last)
+        self.engine.backward(loss * self.world.size)
+
+    def step(self, learning_rate: float) -> float:
+        """One optimizer step on the accumulated gradient; returns its global norm before clipping."""
+        for group in self.engine.optimizer.param_groups:
+            group["lr"] = learning_rate
+        self.engine.step()
+        return float(self.engine.get_global_grad_norm())
+
+    def num_chunks(self, tokens: int) -> int:
+        """Head calls that so many completion tokens need; ranks agree on the largest."""
+        return max(1, -(-tokens // self.model.chunk_tokens))
+
+
+def _load(settings: PolicySettings) -> Any:
+    """The causal language model; UserError where the folder or name holds none."""
+    try:
+        AutoConfig.from_pretrained(settings.model)
+        return AutoModelForCausalLM.from_pretrained(
+            settings.model, dtype=DTYPES[settings.dtype], attn_implementation=settings.attn_implementation
+        )
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        kind = "folder" if Path(settings.model).exists() else "name (there is no such folder)"
+        raise UserError(
+            f"policy.model: {settings.model!r} holds no causal language model that transformers can load: {reason}; "
+            f"give a {kind.split()[0]} with config.json, tokenizer and safetensors (scripts/fetch_model.py makes the "
+            "embedded one)"
+        ) from error
+
+
+def _deepspeed_config(settings: PolicySettings, training: TrainingSettings, world: World) -> dict[str, Any]:
+    return {
+        # Micro-batches are counted by us (`Policy.backward`); for DeepSpeed every step is one.
+        "train_micro_batch_size_per_gpu": training.per_device_train_batch_size,
+        "gradient_accumulation_steps": 1,
+        "train_batch_size": training.per_device_train_batch_size * world.size,
+        "zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 1_000_000, "overlap_comm": True},
+        "bf16": {"enabled": settings.dtype == "bfloat16"},
+        "data_types": {"grad_accum_dtype": "fp32"},
+        "gradient_clipping": training.max_grad_norm,
+        "optimizer": {
+            "type": "AdamW",
+            "params": {
+                "lr": training.learning_rate,
+                "betas": [training.adam_beta1, training.adam_beta2],
+                "weight_decay": training.weight_decay,
+                "torch_adam": True,  # DeepSpeed's own Adam compiles an extension at the start
+            },
+        },
+    }

@@ -1,0 +1,116 @@
+"""The vLLM engine inside the trainer's process: requests in, samples out, weights in. The home of vLLM's offline API.
+
+Token ids go in and come out; texts are decoded afterwards in one batch, and log-probs come flat: detokenizing inside
+the engine and a Python object for each log-prob cost half the rollout's time.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from prewrite.config import PolicySettings, RolloutSettings
+from prewrite.engine.distributed import World
+from prewrite.types import Sample
+
+
+class Sampler:
+    """Samples completions from the weights that were last pushed."""
+
+    def __init__(self, policy: PolicySettings, rollout: RolloutSettings, tokenizer: Any, world: World, *, seed: int):
+        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # the engine lives in this process: weights need no copy
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+        on_gpu = world.device.type == "cuda"
+        self.on_gpu = on_gpu
+        if not on_gpu:
+            os.environ["VLLM_CPU_KVCACHE_SPACE"] = str(max(1, round(rollout.kv_cache_gib)))
+        from vllm import LLM
+
+        self.settings = rollout
+        self.tokenizer = tokenizer
+        self.engine: Any = LLM(
+            model=policy.model,
+            dtype=policy.dtype,
+            seed=seed + world.rank,  # one seed for all would make the ranks write the same text
+            distributed_executor_backend="external_launcher",
+            max_model_len=rollout.max_prompt_length + rollout.max_completion_length,
+            gpu_memory_utilization=rollout.gpu_memory_utilization,
+            enforce_eager=rollout.enforce_eager or not on_gpu,
+            logprobs_mode="processed_logprobs",  # those after temperature; the default is before it
+            enable_prefix_caching=True,
+            disable_log_stats=True,
+        )
+
+    def sample(self, requests: Sequence[Sequence[int]], counts: Sequence[int], *, greedy: bool = False) -> list[list[Sample]]:
+        """counts[i] completions of requests[i] (token ids, as the policy's chat template makes them)."""
+        from vllm import SamplingParams
+
+        settings = self.settings
+        shape = (
+            {"temperature": 0.0}
+            if greedy
+            else {
+                "temperature": settings.temperature,
+                "top_p": settings.top_p,
+                "top_k": max(0, settings.top_k),
+                "min_p": settings.min_p,
+            }
+        )
+        outputs = self.engine.generate(
+            [{"prompt_token_ids": list(request)} for request in requests],
+            [
+                SamplingParams(
+                    n=count,
+                    max_tokens=settings.max_completion_length,
+                    logprobs=0,
+                    flat_logprobs=True,
+                    detokenize=False,
+                    **shape,
+                )
+                for count in counts
+            ],
+            use_tqdm=False,
+        )
+        completions = [completion for output in outputs for completion in output.outputs]
+        texts = iter(
+            self.tokenizer.batch_decode([completion.token_ids for completion in completions], skip_special_tokens=True)
+        )
+        return [
+            [_sample(output.prompt_token_ids, completion, next(texts)) for completion in output.outputs]
+            for output in outputs
+        ]
+
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+        """Replaces the engine's weights by (name, whole tensor) pairs and drops its prefix cache.
+
+        The checkpoint's own names and shapes; the engine fuses and packs them itself. The prefix cache holds keys and
+        values of the old weights, and would be used again where a request repeats.
+        """
+        stream: Iterator[tuple[str, Tensor]] = iter(weights)
+        self.engine.collective_rpc("reload_weights", kwargs={"weights_iterator": stream})
+        for _ in stream:  # ranks gather together: one that stopped early would leave the others waiting
+            pass
+        if not self.on_gpu:
+            self.engine.apply_model(_repack_heads)
+        self.engine.reset_prefix_cache()
+
+
+def _repack_heads(model: nn.Module) -> None:
+    """vLLM's CPU linears run on packed copies; a reload packs anew what the stream names.
+
+    A tied head is not in the stream: without this it would go on with the weights of the start, at a gap that looks
+    like noise (0.1 after a step that moves the log-probs by 4).
+    """
+    from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
+
+    for module in model.modules():
+        if isinstance(module, ParallelLMHead):
+            module.quant_method.process_weights_after_loading(module)
+
+
+def _sample(prompt_ids: Sequence[int], completion: Any, text: str) -> Sample:
+    logprobs = completion.logprobs
+    chosen = tuple(logprobs.logprobs[start] for start in logprobs.start_indices)
+    assert len(chosen) == len(completion.token_ids), "one log-prob for each token"
+    return Sample(tuple(prompt_ids), tuple(completion.token_ids), chosen, text, completion.finish_reason)

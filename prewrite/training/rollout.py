@@ -1,0 +1,69 @@
+"""From instruction rows to samples: requests in the policy's chat template, shared out over the ranks."""
+
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from prewrite.config import RolloutSettings
+from prewrite.engine.distributed import World
+from prewrite.engine.sampler import Sampler
+from prewrite.errors import UserError
+from prewrite.types import InstructionRow, Sample
+
+
+def build_requests(rows: Sequence[InstructionRow], tokenizer: Any, settings: RolloutSettings) -> list[list[int]]:
+    """Token ids of each row's request: the meta-instruction and the instruction as one user turn.
+
+    Raises UserError where the tokenizer has no chat template, where a row holds the template's own control tokens (it
+    would forge a turn), and where a request is longer than max_prompt_length.
+    """
+    if not tokenizer.chat_template:
+        raise UserError("policy.model: its tokenizer has no chat template; give an instruction-tuned (chat) model")
+    requests = []
+    for number, row in enumerate(rows, start=1):
+        turn = f"{settings.meta_instruction}\n\n{row.instruction}"
+        if row.information:
+            turn += f"\n\n{row.information}"
+        forged = [token for token in tokenizer.all_special_tokens if token in turn]
+        if forged:
+            raise UserError(f"instruction row {number}: it holds the control token {forged[0]!r}; take it out")
+        text = tokenizer.apply_chat_template(
+            [{"role": "user", "content": turn}],
+            add_generation_prompt=True,
+            tokenize=False,
+            **settings.chat_template_kwargs,
+        )
+        request = tokenizer(text, add_special_tokens=False)["input_ids"]
+        if len(request) > settings.max_prompt_length:
+            raise UserError(
+                f"instruction row {number}: its request has {len(request)} tokens; rollout.max_prompt_length is "
+                f"{settings.max_prompt_length}: shorten the instruction or raise the limit"
+            )
+        requests.append(request)
+    return requests
+
+
+def row_order(num_rows: int, seed: int) -> Iterator[int]:
+    """Row indices for ever: one shuffled pass over the rows after another, the same on every rank."""
+    for epoch in range(1_000_000_000):
+        order = list(range(num_rows))
+        random.Random(f"{seed}/{epoch}").shuffle(order)
+        yield from order
+
+
+def roll_out(
+    sampler: Sampler, requests: Sequence[Sequence[int]], num_generations: int, world: World
+) -> list[tuple[int, Sample]]:
+    """This rank's share of num_generations samples of each request, as (index of the request, sample).
+
+    The samples of all groups stand in one line that is cut into equal parts: a group may span ranks.
+    """
+    total = len(requests) * num_generations
+    first, end = total * world.rank // world.size, total * (world.rank + 1) // world.size
+    counts = [
+        max(0, min(end, (group + 1) * num_generations) - max(first, group * num_generations))
+        for group in range(len(requests))
+    ]
+    mine = [group for group, count in enumerate(counts) if count]
+    sampled = sampler.sample([requests[group] for group in mine], [counts[group] for group in mine]) if mine else []
+    return [(group, sample) for group, samples in zip(mine, sampled, strict=True) for sample in samples]

@@ -78,8 +78,12 @@ class TaskModel:
         self._thread = threading.Thread(target=self._loop.run_forever, name="task-model", daemon=True)
         self._thread.start()
 
+    @property
+    def base_url(self) -> str:
+        return self._endpoint.base_url
+
     def __repr__(self) -> str:
-        return f"TaskModel({self.fields.model!r} at {self._endpoint.base_url})"
+        return f"TaskModel({self.fields.model!r} at {self.base_url})"
 
     def __enter__(self) -> "TaskModel":
         return self
@@ -132,7 +136,7 @@ class TaskModel:
         if failed > self.max_failure_share * calls:
             told = ", ".join(f"{count} x {kind}" for kind, count in reasons.most_common(3))
             raise UserError(
-                f"task model at {self._endpoint.base_url}: {failed} of the last {calls} calls stayed failed after "
+                f"task model at {self.base_url}: {failed} of the last {calls} calls stayed failed after "
                 f"{self.max_retries} retries ({told}), more than task_model.max_failure_share "
                 f"{self.max_failure_share}. Look at the endpoint; where it is only slow, raise task_model.timeout or "
                 "lower task_model.concurrency."
@@ -193,7 +197,7 @@ class TaskModel:
             told, kind = str(failure), failure.kind
         else:
             return
-        where = f"task model {self.fields.model!r} at {self._endpoint.base_url}"
+        where = f"task model {self.fields.model!r} at {self.base_url}"
         if kind == "no connection":
             raise UserError(
                 f"{where}: nothing answers there ({told}). Start the endpoint or put task_model.base_url right."

@@ -1,0 +1,86 @@
+"""Child processes that never outlive their parent, whichever way it goes: exit, exception, Ctrl-C, SIGTERM, SIGKILL.
+
+`start_guarded` puts a small guard between the parent and the command. Guard, command and all its descendants form a
+session of their own: the terminal's Ctrl-C does not reach them, and one look at /proc finds them all. The guard looks
+twice a second whether its parent still lives. (PR_SET_PDEATHSIG would fire when the starting *thread* ends, and is not
+inherited by grandchildren; the end of a pipe is not seen while any forked worker of the parent holds it open.)
+
+This file also is the guard's program, so it imports the standard library alone.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+_GRACE_SECONDS = 10.0
+_LOOK_SECONDS = 0.5
+
+
+def start_guarded(command: Sequence[str], *, env: Mapping[str, str], log: IO[bytes]) -> "subprocess.Popen[bytes]":
+    """Starts the command under a guard, whose exit code is the command's; all output goes to `log`."""
+    guard = [sys.executable, "-I", str(Path(__file__).resolve()), str(os.getpid()), *command]
+    return subprocess.Popen(
+        guard, env=dict(env), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+    )
+
+
+def end_guarded(guard: "subprocess.Popen[bytes]") -> None:
+    """Ends the command and all its descendants: by SIGTERM, and by SIGKILL after 10 s. Safe to call twice."""
+    if guard.poll() is not None:
+        return
+    guard.terminate()
+    try:
+        guard.wait(_GRACE_SECONDS + 5.0)
+    finally:
+        if guard.poll() is None:
+            os.killpg(guard.pid, signal.SIGKILL)
+            guard.wait()
+
+
+def _guard(parent: int, command: Sequence[str]) -> None:
+    asked_to_end = False
+
+    def ask_to_end(signum: int, frame: object) -> None:
+        nonlocal asked_to_end
+        asked_to_end = True
+
+    signal.signal(signal.SIGTERM, ask_to_end)
+    child = subprocess.Popen(command)
+    while child.poll() is None and not asked_to_end and os.getppid() == parent:
+        _wait(child, _LOOK_SECONDS)
+    if child.poll() is None:
+        child.terminate()
+        _wait(child, _GRACE_SECONDS)
+    code = child.poll()
+    while members := _session_members():
+        for pid in members:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
+    sys.exit(code if code is not None and code >= 0 else 1)
+
+
+def _wait(child: "subprocess.Popen[bytes]", seconds: float) -> None:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(seconds)
+
+
+def _session_members() -> list[int]:
+    """Every other process of this session, zombies left out."""
+    members = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            state, _, _, session = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
+            if int(session) == os.getsid(0) and state != "Z" and int(folder.name) != os.getpid():
+                members.append(int(folder.name))
+    return members
+
+
+if __name__ == "__main__":
+    _guard(int(sys.argv[1]), sys.argv[2:])

@@ -1,0 +1,189 @@
+"""A vLLM server of our own for the task model, on a free local port, that ends on every way out."""
+
+import contextlib
+import logging
+import math
+import os
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import torch
+
+from prewrite.config import TaskModelSettings
+from prewrite.engine.distributed import free_port
+from prewrite.engine.processes import end_guarded, start_guarded
+from prewrite.engine.task_model import TaskModel
+from prewrite.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+_LOG_TAIL_LINES = 15
+_LOOK_SECONDS = 0.3
+# Of the trainer's ranks and its own engine, or a key that our client would not send.
+_NOT_INHERITED = {
+    "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "GROUP_RANK",
+    "ROLE_RANK", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+    "VLLM_ENABLE_V1_MULTIPROCESSING", "VLLM_API_KEY", "VLLM_HOST_IP", "VLLM_PORT",
+}  # fmt: skip
+
+
+class TaskServer:
+    """Context manager around the server; `base_url` is its address, and it serves the model under the name given.
+
+    model: a folder or a hub name. log_path: the server's output. gpus: value of CUDA_VISIBLE_DEVICES; None = as in this
+    process. kv_cache_gib counts on the CPU, gpu_memory_utilization on a GPU. startup_timeout in seconds.
+    Entering raises UserError where the folder is no model, the server ends at once, or it is not healthy in time.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        log_path: Path,
+        gpu_memory_utilization: float,
+        kv_cache_gib: float,
+        startup_timeout: float,
+        max_model_len: int | None = None,
+        server_args: Sequence[str] = (),
+        gpus: str | None = None,
+    ):
+        self.model, self.log_path, self.startup_timeout = model, log_path, startup_timeout
+        self.port = free_port()
+        self.base_url = f"http://127.0.0.1:{self.port}/v1"
+        self._command = [
+            *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
+            *("--model", model, "--served-model-name", model),
+            *("--host", "127.0.0.1", "--port", str(self.port)),
+            *("--generation-config", "vllm"),  # no sampling defaults of the model repo's
+            *("--no-enable-log-requests", "--disable-log-stats", "--uvicorn-log-level", "warning"),
+            *(("--max-model-len", str(max_model_len)) if max_model_len is not None else ()),
+            *(
+                ("--gpu-memory-utilization", str(gpu_memory_utilization))
+                if torch.cuda.is_available()
+                else ("--enforce-eager",)
+            ),
+            *server_args,
+        ]
+        self._env = _server_environment(os.environ, kv_cache_gib=kv_cache_gib, gpus=gpus)
+
+    def __enter__(self) -> "TaskServer":
+        _refuse_no_model(self.model)
+        self.log_path.parent.mkdir(parents=True, exist_ok=True)
+        with self.log_path.open("wb") as log:
+            self._guard = start_guarded(self._command, env=self._env, log=log)
+        try:
+            self._wait_until_healthy()
+        except BaseException:  # Ctrl-C included: __exit__ is not called for a block that was never entered
+            end_guarded(self._guard)
+            raise
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        end_guarded(self._guard)
+
+    def _wait_until_healthy(self) -> None:
+        started = time.monotonic()
+        while not _is_healthy(f"http://127.0.0.1:{self.port}/health"):
+            if self._guard.poll() is not None:
+                raise UserError(
+                    f"the vLLM server for task_model.model {self.model!r} ended while it started (exit code "
+                    f"{self._guard.returncode}). The last lines of its log, {self.log_path}:\n{self._log_tail()}"
+                )
+            if time.monotonic() - started > self.startup_timeout:
+                raise UserError(
+                    f"the vLLM server for task_model.model {self.model!r} was not healthy within "
+                    f"{self.startup_timeout:g} s (task_model.startup_timeout). The last lines of its log, "
+                    f"{self.log_path}:\n{self._log_tail()}"
+                )
+            time.sleep(_LOOK_SECONDS)
+        logger.info("the task model's server is up after %.0f s", time.monotonic() - started)
+
+    def _log_tail(self) -> str:
+        lines = self.log_path.read_text(encoding="utf-8", errors="replace").splitlines()
+        return "\n".join(lines[-_LOG_TAIL_LINES:])
+
+
+def start_server(settings: TaskModelSettings, *, log_path: Path, gpus: str | None = None) -> TaskServer:
+    """The server that the settings describe, not yet entered."""
+    return TaskServer(
+        settings.model,
+        log_path=log_path,
+        gpu_memory_utilization=settings.gpu_memory_utilization,
+        kv_cache_gib=settings.kv_cache_gib,
+        startup_timeout=settings.startup_timeout,
+        max_model_len=settings.max_model_len,
+        server_args=settings.server_args,
+        gpus=gpus,
+    )
+
+
+def connect(settings: TaskModelSettings, *, base_url: str) -> TaskModel:
+    """A client with these settings for the endpoint at `base_url`: the configured one, or a server of our own."""
+    return TaskModel(
+        base_url=base_url,
+        model=settings.model,
+        temperature=settings.temperature,
+        top_p=settings.top_p,
+        max_tokens=settings.max_tokens,
+        concurrency=settings.concurrency,
+        timeout=settings.timeout,
+        max_retries=settings.max_retries,
+        max_failure_share=settings.max_failure_share,
+        vllm_fields=settings.vllm_fields,
+        api_key_env=settings.api_key_env if settings.base_url is not None else None,
+        system_prompt=settings.system_prompt,
+        chat_template_kwargs=settings.chat_template_kwargs,
+    )
+
+
+@contextlib.contextmanager
+def open_task_model(settings: TaskModelSettings, *, log_path: Path | None = None) -> Iterator[TaskModel]:
+    """The task model for one process: at `settings.base_url`, or behind a server that lives as long as the block.
+
+    log_path: of that server; None = a temporary file (its last lines are part of every error).
+    """
+    with contextlib.ExitStack() as stack:
+        base_url = settings.base_url
+        if base_url is None:
+            folder = stack.enter_context(tempfile.TemporaryDirectory()) if log_path is None else None
+            server = start_server(settings, log_path=log_path or Path(str(folder), "task_server.log"))
+            base_url = stack.enter_context(server).base_url
+        yield stack.enter_context(connect(settings, base_url=base_url))
+
+
+def _refuse_no_model(model: str) -> None:
+    folder = Path(model)
+    if folder.exists() and not (folder / "config.json").is_file():
+        raise UserError(
+            f"task_model.model {model!r} is no model folder: it has no config.json. Give a folder with config.json, "
+            "the weights and the tokenizer, or a hub name."
+        )
+    if not folder.exists() and (folder.is_absolute() or model.startswith(".") or model.count("/") > 1):
+        raise UserError(f"task_model.model {model!r}: no such folder, and no hub name (owner/name) either.")
+
+
+def _server_environment(own: Mapping[str, str], *, kv_cache_gib: float, gpus: str | None) -> dict[str, str]:
+    env = {
+        name: value
+        for name, value in own.items()
+        if name not in _NOT_INHERITED and not name.startswith("TORCHELASTIC_")
+    }
+    env["VLLM_CPU_KVCACHE_SPACE"] = str(math.ceil(kv_cache_gib))  # vLLM reads whole GiB
+    env["VLLM_NO_USAGE_STATS"] = "1"
+    if gpus is not None:
+        env["CUDA_VISIBLE_DEVICES"] = gpus
+    return env
+
+
+def _is_healthy(url: str) -> bool:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a proxy is not for this machine
+    try:
+        with opener.open(url, timeout=2.0) as reply:
+            return reply.status == 200
+    except (urllib.error.URLError, OSError):
+        return False

@@ -11,10 +11,10 @@ from email.utils import formatdate
 import pytest
 
 from prewrite.engine import task_endpoint
-from prewrite.engine.chat_control import neutralise_control_tokens
 from prewrite.engine.task_model import TaskModel
 from prewrite.engine.task_wire import retry_after_seconds
 from prewrite.errors import UserError
+from prewrite.tasks.control_tokens import neutralise_control_tokens
 from prewrite.types import Answer, Call
 from tests.fault_server import FaultServer, Reply, completion, echo, query_of
 

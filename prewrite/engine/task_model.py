@@ -14,10 +14,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from prewrite.engine.chat_control import holds_control_token
 from prewrite.engine.task_endpoint import Endpoint, TaskModelStats
 from prewrite.engine.task_wire import CallFailed, SamplingFields, request_body
 from prewrite.errors import UserError
+from prewrite.tasks.control_tokens import holds_control_token
 from prewrite.types import Answer, Call
 
 logger = logging.getLogger(__name__)

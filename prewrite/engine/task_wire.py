@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from prewrite.engine.chat_control import neutralise_control_tokens
+from prewrite.tasks.control_tokens import neutralise_control_tokens
 from prewrite.types import Answer, Call
 
 # Off, and sent all the same: vLLM and SGLang otherwise take them from the model repo's generation_config.json.

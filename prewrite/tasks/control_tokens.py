@@ -25,3 +25,13 @@ def neutralise_control_tokens(text: str) -> str:
     The words stay readable, and no tokenizer takes them for a control token. Tags such as <think> are no turn marks.
     """
     return _CONTROL_TOKEN.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
+
+
+def without_trailing_control_tokens(text: str) -> str:
+    """The text less the control tokens, and the white space among them, that end it: a decoder left the EOS there."""
+    end = len(text)
+    for match in reversed(list(_CONTROL_TOKEN.finditer(text))):
+        if text[match.end() : end].strip():
+            break
+        end = match.start()
+    return text[:end] if end < len(text) else text

@@ -1,0 +1,125 @@
+"""What a reward is, and how several become one number."""
+
+import difflib
+import enum
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from prewrite.errors import UserError
+from prewrite.tasks.base import Kind, Task
+from prewrite.types import Evaluation, Example, InstructionRow, Sample
+
+Ask = Literal["mini_batch", "row", "template"]
+
+
+class Skip(enum.Enum):
+    """Why a reward has nothing to say on a row, told apart from None, which is *no verdict*."""
+
+    NOT_MY_ROW = "the row belongs to another reward: left out of the weighted sum"
+
+
+NOT_MY_ROW: Final = Skip.NOT_MY_ROW
+Score = float | None | Skip
+_OFFERED = ("evaluations", "tasks", "examples")
+
+
+@dataclass(frozen=True)
+class Reward:
+    """One reward function by its name.
+
+    function(samples, rows, *, [evaluations,] [tasks,] [examples,] **parameters) -> one Score a sample, all sequences as
+    long as `samples`; it gets those of the three that its signature names:
+        evaluations: what the task model did with the rewrite, asked the way `ask` says (`prewrite.rewards.calls`);
+            None where nothing was asked, since the rewrite has a fault (`prewrite.rewards.guards`).
+        tasks, examples: the row's task, and the examples that score the sample.
+    rows: instruction rows for rewriting; for solving, the problems themselves (`Example`).
+    ask: what the task model has to be asked before: the rewrite on a mini-batch of examples, as the whole query of one
+        row, or as a template that the examples fill. None: nothing.
+    kinds: the kinds of task whose rows it scores; the others' are NOT_MY_ROW.
+    range: the least and the largest score; for the default parameters where they set it.
+    """
+
+    name: str
+    function: Callable[..., Sequence[Score]]
+    range: tuple[float, float] = (-math.inf, math.inf)
+    ask: Ask | None = None
+    kinds: tuple[Kind, ...] = ("classification", "math", "open_question")
+
+    @property
+    def parameters(self) -> dict[str, inspect.Parameter]:
+        """Name -> default and type, as the function's signature says."""
+        return {
+            name: parameter
+            for name, parameter in inspect.signature(self.function).parameters.items()
+            if parameter.kind is inspect.Parameter.KEYWORD_ONLY and name not in _OFFERED
+        }
+
+    def check_parameters(self, given: Mapping[str, Any]) -> None:
+        """UserError for an unknown, missing or impossible parameter; costs nothing, so call it before a model loads."""
+        known = self.parameters
+        for name, value in given.items():
+            if name not in known:
+                nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
+                hint = f" Did you mean {nearest[0]!r}?" if nearest else " It has none."
+                raise UserError(f"reward {self.name}: {name!r} is no parameter of it.{hint}")
+            _check_type(f"reward {self.name}: {name}", value, known[name].annotation)
+        missing = [name for name, found in known.items() if found.default is found.empty and name not in given]
+        if missing:
+            raise UserError(f"reward {self.name}: the parameter {missing[0]!r} has no default and has to be given.")
+        self.function([], [], **self._offered([], [], []), **given)
+
+    def score(
+        self,
+        samples: Sequence[Sample],
+        rows: Sequence[InstructionRow] | Sequence[Example],
+        *,
+        evaluations: Sequence[Evaluation | None] = (),
+        tasks: Sequence[Task] = (),
+        examples: Sequence[Sequence[Example]] = (),
+        parameters: Mapping[str, Any] = {},
+    ) -> list[Score]:
+        """The scores, checked: one a sample, each a finite number, None or NOT_MY_ROW."""
+        offered = self._offered(evaluations, tasks, examples)
+        for name, values in {"rows": rows, **offered}.items():
+            assert len(values) == len(samples), f"{self.name}: {len(samples)} samples and {len(values)} {name}"
+        scores = list(self.function(samples, rows, **offered, **parameters))
+        if len(scores) != len(samples):
+            raise UserError(f"reward {self.name}: it returned {len(scores)} scores for {len(samples)} samples.")
+        for score in scores:
+            is_number = isinstance(score, int | float) and math.isfinite(score)
+            if not (is_number or score is None or score is NOT_MY_ROW):
+                raise UserError(
+                    f"reward {self.name}: it returned {score!r}; a score is a finite number, None or NOT_MY_ROW."
+                )
+        return scores
+
+    def _offered(self, evaluations: Sequence, tasks: Sequence, examples: Sequence) -> dict[str, Sequence]:
+        named = inspect.signature(self.function).parameters
+        values = (evaluations, tasks, examples)
+        return {name: value for name, value in zip(_OFFERED, values, strict=True) if name in named}
+
+
+def combine(parts: Sequence[Sequence[Score]], weights: Sequence[float]) -> list[float | None]:
+    """The weighted sum of the rewards of each sample: parts[reward][sample], one weight a reward.
+
+    NOT_MY_ROW is left out of the sum. None, the missing verdict of a reward whose row it is, makes the total None,
+    whatever its weight; so does a sample that no reward claims.
+    """
+    assert len(parts) == len(weights), f"{len(weights)} weights for {len(parts)} rewards"
+    totals: list[float | None] = []
+    for scores in zip(*parts, strict=True):
+        mine = [(score, weight) for score, weight in zip(scores, weights, strict=True) if score is not NOT_MY_ROW]
+        values = [weight * score for score, weight in mine if isinstance(score, int | float)]
+        totals.append(float(sum(values)) if values and len(values) == len(mine) else None)
+    return totals
+
+
+def _check_type(where: str, value: Any, annotation: Any) -> None:
+    if annotation not in (bool, int, float, str):
+        return
+    fits = isinstance(value, (int, float) if annotation is float else annotation)
+    if not fits or (isinstance(value, bool) and annotation is not bool):
+        raise UserError(f"{where} is {value!r}; it must be of the type {annotation.__name__}.")

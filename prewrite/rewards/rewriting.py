@@ -1,0 +1,171 @@
+"""Rewards for rewriting: what the task model made of the rewrite. All of them read one evaluation a rewrite.
+
+A rewrite with a fault (no evaluation) is worth 0. One call that stayed failed, or one gold that cannot be read, leaves
+the rollout without a verdict: rollouts of a group are compared on the same examples or not at all.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import cast
+
+from prewrite.errors import UserError
+from prewrite.grading import macro_f1
+from prewrite.rewards.base import NOT_MY_ROW, Score
+from prewrite.rewards.calls import has_right_tags
+from prewrite.rewards.rewrite import clean_rewrite
+from prewrite.tasks.base import Kind, Task
+from prewrite.types import Evaluation, Example, InstructionRow, Sample, Verdict
+
+Evaluations = Sequence[Evaluation | None]
+WRONG_TAGS = -1.0
+
+
+def prewrite_accuracy_reward(
+    samples: Sequence[Sample], rows: Sequence[InstructionRow], *, evaluations: Evaluations
+) -> list[Score]:
+    """1 if the answer to the rewrite alone, as the whole query, equals the row's gold, else 0. Range [0, 1].
+
+    By math where the gold is math, else by normalised text (`prewrite.rewards.calls.grade_answers`). The accuracy
+    reward of PRewrite (Kong et al. 2024), with one example a row.
+    """
+    return [_score(evaluation, _accuracy) for evaluation in evaluations]
+
+
+def accuracy_math_reward(
+    samples: Sequence[Sample], rows: Sequence[InstructionRow], *, evaluations: Evaluations, tasks: Sequence[Task]
+) -> list[Score]:
+    """Share of the mini-batch's problems that the task model solves with the rewrite. Range [0, 1]. Math tasks."""
+    return _over_mini_batch(evaluations, tasks, "math", _accuracy)
+
+
+def accuracy_math_reward_split(
+    samples: Sequence[Sample],
+    rows: Sequence[InstructionRow],
+    *,
+    evaluations: Evaluations,
+    tasks: Sequence[Task],
+    examples: Sequence[Sequence[Example]],
+) -> list[Score]:
+    """`accuracy_math_reward` over the problems of the row's `subject` alone. Range [0, 1].
+
+    A row without a subject is another reward's; a mini-batch without a problem of the subject gives no verdict (draw
+    it from `examples_of_subject`).
+    """
+    scores: list[Score] = []
+    for row, evaluation, task, drawn in zip(rows, evaluations, tasks, examples, strict=True):
+        if task.kind != "math" or row.subject is None:
+            scores.append(NOT_MY_ROW)
+            continue
+        ids = {example.id for example in examples_of_subject(row, drawn)}
+        scores.append(
+            _score(evaluation, lambda verdicts, ids=ids: _accuracy([v for v in verdicts if v.example_id in ids]))
+        )
+    return scores
+
+
+def template_accuracy_math_reward(
+    samples: Sequence[Sample], rows: Sequence[InstructionRow], *, evaluations: Evaluations, tasks: Sequence[Task]
+) -> list[Score]:
+    """`accuracy_math_reward` for a rewrite that is a template: its tags, {problem}, are filled by each example.
+
+    -1 where its brace tags are not the row's `tags`. Range [-1, 1].
+    """
+    scores = _over_mini_batch(evaluations, tasks, "math", _accuracy)
+    for index, (sample, row) in enumerate(zip(samples, rows, strict=True)):
+        rewrite = clean_rewrite(sample.text)
+        if scores[index] is not NOT_MY_ROW and rewrite and not has_right_tags(rewrite, row):
+            scores[index] = WRONG_TAGS
+    return scores
+
+
+def accuracy_classification_reward(
+    samples: Sequence[Sample], rows: Sequence[InstructionRow], *, evaluations: Evaluations, tasks: Sequence[Task]
+) -> list[Score]:
+    """Share of the mini-batch's examples that get the right label. Range [0, 1]. Classification tasks."""
+    return _over_mini_batch(evaluations, tasks, "classification", _accuracy)
+
+
+def f1_classification_reward(
+    samples: Sequence[Sample], rows: Sequence[InstructionRow], *, evaluations: Evaluations, tasks: Sequence[Task]
+) -> list[Score]:
+    """Macro-F1 over the task's fixed labels, pooled over the mini-batch; no label = wrong. Range [0, 1].
+
+    A label that no example of a small mini-batch has counts as 0 for every rollout of the group. Classification tasks.
+    """
+    labels_of = {task.name: task.labels for task in tasks}
+
+    def pooled(evaluation: Evaluation) -> Callable[[Sequence[Verdict]], float]:
+        return lambda verdicts: macro_f1(
+            [str(v.target) for v in verdicts], [v.prediction for v in verdicts], labels_of[evaluation.task]
+        )
+
+    return [
+        NOT_MY_ROW
+        if task.kind != "classification"
+        else _score(evaluation, pooled(evaluation) if evaluation else _accuracy)
+        for evaluation, task in zip(evaluations, tasks, strict=True)
+    ]
+
+
+def accuracy_nq_open_instruction_prewrite_reward(
+    samples: Sequence[Sample], rows: Sequence[InstructionRow], *, evaluations: Evaluations, tasks: Sequence[Task]
+) -> list[Score]:
+    """Share of the mini-batch's questions answered by an exact match with a gold. Range [0, 1]. Open questions."""
+    return _over_mini_batch(evaluations, tasks, "open_question", _accuracy)
+
+
+def f1_nq_open_instruction_prewrite_reward(
+    samples: Sequence[Sample], rows: Sequence[InstructionRow], *, evaluations: Evaluations, tasks: Sequence[Task]
+) -> list[Score]:
+    """Mean token F1 (the best over the golds) of the mini-batch's answers. Range [0, 1]. Open questions."""
+    return _over_mini_batch(
+        evaluations, tasks, "open_question", lambda verdicts: _mean([v.f1 or 0.0 for v in verdicts])
+    )
+
+
+def length_penalty(
+    samples: Sequence[Sample],
+    rows: Sequence[InstructionRow],
+    *,
+    free_length: int = 800,
+    max_length: int = 2400,
+) -> list[Score]:
+    """0 up to `free_length` characters of the cleaned rewrite, then down in a straight line to -1 at `max_length`.
+
+    Range [-1, 0]. Characters, so that it does not depend on the policy's tokenizer; DAPO's eq. 13 in shape.
+    """
+    if not 0 <= free_length < max_length:
+        raise UserError(f"reward length_penalty: free_length={free_length} must lie in [0, max_length={max_length}).")
+    lengths = [len(clean_rewrite(sample.text)) for sample in samples]
+    return [-min(1.0, max(0.0, (length - free_length) / (max_length - free_length))) for length in lengths]
+
+
+def examples_of_subject(row: InstructionRow, examples: Sequence[Example]) -> list[Example]:
+    """The examples of the row's subject (case does not count); all of them for a row without one."""
+    if row.subject is None:
+        return list(examples)
+    return [example for example in examples if (example.subject or "").casefold() == row.subject.casefold()]
+
+
+def _over_mini_batch(
+    evaluations: Evaluations, tasks: Sequence[Task], kind: Kind, score: Callable[[Sequence[Verdict]], float | None]
+) -> list[Score]:
+    return [
+        _score(evaluation, score) if task.kind == kind else NOT_MY_ROW
+        for evaluation, task in zip(evaluations, tasks, strict=True)
+    ]
+
+
+def _score(evaluation: Evaluation | None, score: Callable[[Sequence[Verdict]], float | None]) -> float | None:
+    if evaluation is None:
+        return 0.0
+    if any(verdict.correct is None for verdict in evaluation.verdicts):
+        return None
+    return score(evaluation.verdicts)
+
+
+def _accuracy(verdicts: Sequence[Verdict]) -> float | None:
+    return _mean([float(cast(bool, verdict.correct)) for verdict in verdicts])
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None

@@ -6,15 +6,19 @@ import sys
 from collections.abc import Sequence
 
 from prewrite.errors import UserError
-from prewrite.evaluation.command import evaluate_prompts, parse_arguments
-from prewrite.reporting.journal import write_whole
+from prewrite.evaluation.arguments import parse_arguments
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code: 0, 2 for a fault of the user's (one message on stderr), 130 after Ctrl-C."""
     parsed = parse_arguments(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    logging.getLogger("prewrite").setLevel(logging.INFO)
     try:
+        # Here, since torch takes seconds to import: a Ctrl-C meanwhile ends as quietly as a later one.
+        from prewrite.evaluation.command import evaluate_prompts
+        from prewrite.reporting.journal import write_whole
+
         report, out = evaluate_prompts(parsed)
         print(report.text())
         write_whole(out, json.dumps(report.as_json(), indent=1, ensure_ascii=False) + "\n")

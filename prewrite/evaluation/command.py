@@ -1,8 +1,9 @@
-"""`evaluate.py`: from its arguments to the finished evaluation of a file of instructions on a task's test split."""
+"""The work of `evaluate.py`: instructions from a file, a task's test split, a task model, and what came of them."""
 
 import argparse
+import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,56 +11,19 @@ from tqdm import tqdm
 
 from prewrite.config import TaskModelSettings
 from prewrite.config_loading import load_config
-from prewrite.engine.scoring import ask_and_grade
+from prewrite.engine.scoring import Scoring, ask_and_grade
 from prewrite.engine.task_server import open_task_model
 from prewrite.errors import UserError
-from prewrite.evaluation.evaluation import compare, compare_f1, summarise
+from prewrite.evaluation.arguments import DEFAULT_TOP_K_OF_A_LOG
 from prewrite.evaluation.prompts import Candidate, Prompts, read_prompts
-from prewrite.evaluation.report import Report, Row
+from prewrite.evaluation.report import Report, make_rows
 from prewrite.tasks import get_task
 from prewrite.tasks.base import Task
 from prewrite.tasks.loading import load_examples, test_label
 from prewrite.tasks.own import task_from_settings
-from prewrite.types import Evaluation
+from prewrite.types import Evaluation, Example
 
-DEFAULT_TOP_K = 5
-BASELINE_STANDING = {"initial": "where the rewriting started", "default": "the task's default instruction"}
-
-
-def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line of evaluate.py; argparse's own faults leave with exit code 2."""
-    parser = argparse.ArgumentParser(
-        prog="evaluate.py",
-        description="Scores instructions, and the one they started from, on a task's whole test split.",
-        epilog="The task model is that of --model, else of --config, else of the config.json beside the prompts file.",
-    )
-    parser.add_argument(
-        "--prompts",
-        required=True,
-        type=Path,
-        metavar="FILE",
-        help="a run's log.jsonl; a .jsonl list with the key `instruction`; or a .txt file, one instruction a line",
-    )
-    parser.add_argument("--task", required=True, metavar="NAME", help="`python -m prewrite.tasks` lists them")
-    parser.add_argument(
-        "--top-k",
-        type=_positive,
-        metavar="K",
-        help=f"evaluate only the K best (default: {DEFAULT_TOP_K} of a log, all of a list)",
-    )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="a config, for its task model, data and tasks")
-    parser.add_argument("--model", help="the task model: a name that --base-url serves, else a folder or hub name")
-    parser.add_argument("--base-url", metavar="URL", help="OpenAI-compatible endpoint; without it a server is started")
-    parser.add_argument("--api-key-env", metavar="NAME", help="environment variable that holds the endpoint's key")
-    parser.add_argument("--scoring", choices=("forced_choice", "free_text"), help="of classification tasks")
-    parser.add_argument("--limit", type=_positive, metavar="N", help="only the first N test examples: a quick try")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        metavar="FILE",
-        help="JSON with everything (default: evaluation_TASK.json beside the prompts)",
-    )
-    return parser.parse_args(arguments)
+logger = logging.getLogger(__name__)
 
 
 def evaluate_prompts(arguments: argparse.Namespace) -> tuple[Report, Path]:
@@ -69,45 +33,26 @@ def evaluate_prompts(arguments: argparse.Namespace) -> tuple[Report, Path]:
     """
     setup = _set_up(arguments)
     task, settings = setup.task, setup.task_model
-    prompts = read_prompts(arguments.prompts, task.name, lambda name: get_task(name, setup.own_tasks).name)
-    baselines, candidates, notes = _to_evaluate(prompts, task, arguments.top_k)
+    prompts = read_prompts(arguments.prompts, task.name, lambda name: _canonical(name, setup.own_tasks))
+    by_role, notes = _to_evaluate(prompts, task, arguments.top_k)
     whole_test = load_examples(task, "test", local_dir=setup.local_dir)
-    examples = whole_test[: arguments.limit]
     out = _result_file(arguments, task)
-    scoring = settings.scoring if task.kind == "classification" else "free_text"
-    instructions = [*baselines.values(), *(candidate.instruction for candidate in candidates)]
-    with open_task_model(settings) as task_model:
-        task_model.probe(task.labels if scoring == "forced_choice" else ())
-        with tqdm(total=len(instructions) * len(examples), desc=f"{task.name} test", unit="answer") as bar:
-
-            def show(done: int, total: int) -> None:
-                bar.update(done - bar.n)
-
-            evaluations = ask_and_grade(
-                task,
-                instructions,
-                [examples] * len(instructions),
-                task_model,
-                scoring=scoring,
-                progress=show,
-            )
-        task_model.check_failure_share()
-    roles = [*baselines, *(f"rank {rank}" for rank in range(1, len(candidates) + 1))]
-    standings = [BASELINE_STANDING[role] for role in baselines] + [candidate.standing() for candidate in candidates]
-    rows = _rows(task, roles, standings, evaluations, list(baselines))
+    evaluations = _evaluate(setup, [chosen.instruction for chosen in by_role.values()], whole_test[: arguments.limit])
+    rows = make_rows(task, by_role, evaluations)
     if all(row.summary.accuracy is None for row in rows):
         raise UserError(
-            f"task {task.name}: not one of {len(examples)} examples has a verdict; look at the task model's endpoint"
+            f"task {task.name}: none of {rows[0].summary.n} test examples has a verdict under any instruction; look at "
+            f"the task model {settings.model} and at the gold answers"
         )
     report = Report(
         task=task,
         test_label=test_label(task, setup.local_dir),
         test_size=len(whole_test),
-        scoring=scoring,
+        scoring=setup.scoring,
         facts={
             "task model": f"{settings.model} ({settings.base_url or 'a server started here'}), from {setup.origin}",
             "prompts": str(arguments.prompts),
-            "ranking": _ranking(candidates, prompts),
+            "ranking": _ranking(by_role, prompts),
         },
         notes=(*prompts.notes, *notes),
         rows=rows,
@@ -122,6 +67,10 @@ class _Setup:
     task_model: TaskModelSettings
     origin: str
     local_dir: Path | None
+
+    @property
+    def scoring(self) -> Scoring:
+        return self.task_model.scoring if self.task.kind == "classification" else "free_text"
 
 
 def _set_up(arguments: argparse.Namespace) -> _Setup:
@@ -158,60 +107,60 @@ def _result_file(arguments: argparse.Namespace, task: Task) -> Path:
     return out
 
 
-def _to_evaluate(
-    prompts: Prompts, task: Task, top_k: int | None
-) -> tuple[dict[str, str], tuple[Candidate, ...], list[str]]:
-    """The baselines by role, the candidates, and notes. A candidate that is a baseline stands in the table once."""
-    notes = []
+def _to_evaluate(prompts: Prompts, task: Task, top_k: int | None) -> tuple[dict[str, Candidate], list[str]]:
+    """The instructions by role, baselines first, and notes. A candidate that is a baseline too stands there alone."""
+    default = Candidate(task.default_instruction, "the task's default instruction")
     if prompts.initial is None:
-        baselines = {"initial": task.default_instruction}
-        notes.append("the file names no initial instruction; it is the task's default one here")
+        by_role = {"initial": default}
     else:
-        baselines = {"initial": prompts.initial}
+        by_role = {"initial": Candidate(prompts.initial, "where the rewriting started")}
         if task.name not in prompts.ranking_tasks and task.default_instruction != prompts.initial:
-            baselines["default"] = task.default_instruction
-    candidates = tuple(c for c in prompts.candidates if c.instruction not in baselines.values())
+            by_role["default"] = default
+        top_k = top_k or DEFAULT_TOP_K_OF_A_LOG
+    known = {baseline.instruction for baseline in by_role.values()}
+    candidates = [candidate for candidate in prompts.candidates if candidate.instruction not in known]
     if not candidates:
-        raise UserError(
-            f"task {task.name}: the prompts hold the initial instruction alone; there is nothing to compare"
-        )
-    if top_k is None and prompts.initial is not None:
-        top_k = DEFAULT_TOP_K
-    if top_k is not None and top_k < len(candidates):
-        notes.append(f"the best {top_k} of {len(candidates)} different instructions are evaluated (--top-k)")
-    return baselines, candidates[:top_k], notes
+        raise UserError(f"task {task.name}: the prompts hold only the initial instruction; nothing is to be compared")
+    chosen = candidates[:top_k]
+    notes = [f"the first {len(chosen)} of {len(candidates)} instructions are evaluated (--top-k)"]
+    by_role |= {f"rank {rank}": candidate for rank, candidate in enumerate(chosen, start=1)}
+    return by_role, notes if len(chosen) < len(candidates) else []
 
 
-def _rows(
-    task: Task, roles: list[str], standings: list[str], evaluations: list[Evaluation], baselines: list[str]
-) -> tuple[Row, ...]:
-    by_role = dict(zip(roles, evaluations, strict=True))
-    return tuple(
-        Row(
-            role=role,
-            instruction=by_role[role].instruction,
-            standing=standing,
-            summary=summarise(task, by_role[role]),
-            verdicts=by_role[role].verdicts,
-            against={other: compare(by_role[role], by_role[other]) for other in baselines if other != role},
-            f1_against={
-                other: compare_f1(by_role[role], by_role[other])
-                for other in baselines
-                if other != role and task.kind == "open_question"
-            },
-        )
-        for role, standing in zip(roles, standings, strict=True)
+def _evaluate(setup: _Setup, instructions: Sequence[str], examples: Sequence[Example]) -> list[Evaluation]:
+    task, settings = setup.task, setup.task_model
+    logger.info(
+        "%s: %d instructions x %d test examples; task model %s%s",
+        task.name,
+        len(instructions),
+        len(examples),
+        settings.model,
+        f" at {settings.base_url}" if settings.base_url else ", whose server is being started",
     )
+    with open_task_model(settings) as task_model:
+        task_model.probe(task.labels if setup.scoring == "forced_choice" else ())
+        with tqdm(total=len(instructions) * len(examples), desc=f"{task.name} test", unit="answer") as bar:
+
+            def show(done: int, total: int) -> None:
+                bar.update(done - bar.n)
+
+            own_examples = [examples] * len(instructions)
+            evaluations = ask_and_grade(
+                task, instructions, own_examples, task_model, scoring=setup.scoring, progress=show
+            )
+        task_model.check_failure_share()
+    return evaluations
 
 
-def _ranking(candidates: Sequence[Candidate], prompts: Prompts) -> str:
-    ways = list(dict.fromkeys(candidate.ranked_by for candidate in candidates))
+def _ranking(by_role: Mapping[str, Candidate], prompts: Prompts) -> str:
+    ways = list(dict.fromkeys(chosen.ranked_by for role, chosen in by_role.items() if role.startswith("rank")))
     on = f" on {', '.join(prompts.ranking_tasks)}" if prompts.ranking_tasks else ""
     return f"by {', then by '.join(ways)}{on}"
 
 
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
-    return value
+def _canonical(name: str, own_tasks: Sequence[Task]) -> str:
+    """The task's one name; a name that is no task here (a run's own, its config is not at hand) stands for itself."""
+    try:
+        return get_task(name, own_tasks).name
+    except UserError:
+        return name

@@ -2,14 +2,15 @@
 
 import dataclasses
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from prewrite.evaluation.evaluation import Score, Summary
+from prewrite.evaluation.evaluation import Score, Summary, compare, compare_f1, summarise
+from prewrite.evaluation.prompts import Candidate
 from prewrite.evaluation.statistics import PairedTest, wilson_interval
 from prewrite.tasks.base import Task
-from prewrite.types import Verdict
+from prewrite.types import Evaluation, Verdict
 
 WIDTH = 120
 LEVEL = 0.05
@@ -85,6 +86,28 @@ class Report:
         return head | self.facts | {"notes": list(self.notes), "findings": findings(self.task, self.rows), "rows": rows}
 
 
+def make_rows(task: Task, by_role: Mapping[str, Candidate], evaluations: Sequence[Evaluation]) -> tuple[Row, ...]:
+    """The rows of a report: `evaluations` are those of the instructions in `by_role`, in its order, baselines first."""
+    evaluation_of = dict(zip(by_role, evaluations, strict=True))
+    baselines = [role for role in ("initial", "default") if role in by_role]
+    return tuple(
+        Row(
+            role=role,
+            instruction=evaluation.instruction,
+            standing=by_role[role].standing(),
+            summary=summarise(task, evaluation),
+            verdicts=evaluation.verdicts,
+            against={other: compare(evaluation, evaluation_of[other]) for other in baselines if other != role},
+            f1_against={
+                other: compare_f1(evaluation, evaluation_of[other])
+                for other in baselines
+                if other != role and task.kind == "open_question"
+            },
+        )
+        for role, evaluation in evaluation_of.items()
+    )
+
+
 def findings(task: Task, rows: Sequence[Row]) -> list[str]:
     """What the numbers show and, with few examples or scores of zero, what they do not."""
     initial, others = rows[0], rows[1:]
@@ -102,8 +125,8 @@ def findings(task: Task, rows: Sequence[Row]) -> list[str]:
     if len(tested) > 1:
         lines.append(
             f"p is that of each row by itself: were all {len(tested)} no better, one would still pass {LEVEL} with a "
-            f"chance of up to {min(1, LEVEL * len(tested)):.0%}. Only rank 1 was chosen without these "
-            "examples: taking the best row of this table would be choosing on the test."
+            f"chance of up to {min(1, LEVEL * len(tested)):.0%}. The ranks were given "
+            "without these examples; taking another row for its score here would be choosing on the test."
         )
     if all(row.summary.accuracy is not None and row.summary.accuracy.value == 0 for row in rows):
         high = wilson_interval(0, judged).high

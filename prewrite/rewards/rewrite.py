@@ -9,16 +9,15 @@ _CHANGED = (
     r"(?:re-?written|re-?worded|re-?phrased|revised|improved|new|updated|optimi[sz]ed|refined|enhanced|better|clearer"
     r"|modified|edited|final|alternative|suggested|proposed|concise|detailed|effective|precise|specific)"
 )
-_NOUN = r"(?:instructions?|prompts?|versions?|rewrite|revision|request|task|query|rephrasing)"
-_CHANGED_NOUN = rf"(?:{_CHANGED}[\s,/-]+(?:and[\s-]+|more[\s-]+)*)+{_NOUN}"
+_NOUN = r"(?:instructions?|prompts?|versions?|rewrite|revision|rephrasing)"
+_CHANGED_NOUN = rf"(?:{_CHANGED}[\s,/-]{{1,4}}(?:and[\s-]{{1,4}}|more[\s-]{{1,4}})*)+{_NOUN}"
 _ABOUT = r"(?:\s+(?:of|for|that|with|to|which|based|you|below|in|so|using|as)\b[^:\n]{0,100})?"
 _COURTESY = (
-    r"(?:(?:sure|certainly|of course|absolutely|okay|ok|great|yes|got it)\b(?:[ ,]+(?:thing|here))?\s*[,.!:]*\s*)"
+    r"(?:(?:sure|certainly|of course|absolutely|okay|ok|great|yes|got it)\b(?:[ ,]{1,4}(?:thing|here))?"
+    r"\s{0,4}[,.!:]*\s{0,4})"
 )
-_HERE_IS = (
-    r"(?:here(?:['’]s| is| are)|below is|this is|the following is|i(?:['’]ve| have)? (?:re-?wrote|re-?written) it as)"
-)
-_DECORATION = r"[*_#>\s]*"
+_HERE_IS = r"(?:here(?:['’]s| is| are)|below is|the following is|i(?:['’]ve| have)? (?:re-?wrote|re-?written) it as)"
+_DECORATION = r"[*_#>\s]{0,12}"
 
 # "Sure! Here is a clearer version of your instruction:", "**Rewritten instruction**:", "Instruction:", "Revised:".
 _LEAD_IN = re.compile(
@@ -27,7 +26,7 @@ _LEAD_IN = re.compile(
     rf"(?:{_CHANGED_NOUN}|{_NOUN}){_ABOUT}"
     rf"|(?:(?:the|my|your|a)\s+)?{_CHANGED_NOUN}(?:\s+(?:is|could be|would be|reads|might be))?"
     r"|(?:instruction|prompt)|re-?written|revised|rewrite)"
-    r"(?:[*_\s]*:[*_]*|[*_]*[.]?\n)\s*",
+    r"(?:[*_\s]{0,6}:[*_]*|[*_]*[.]?\n)\s*",
     re.IGNORECASE,
 )
 _COURTESY_LINE = re.compile(rf"{_COURTESY}\n\s*", re.IGNORECASE)
@@ -37,12 +36,13 @@ _ORIGINAL_FIRST = re.compile(
     rf"(?:{_CHANGED_NOUN}|re-?written|revised|improved|new|rewrite)[*_\s]*:[*_]*\s*",
     re.IGNORECASE | re.DOTALL,
 )
-_FENCE = re.compile(r"(?:^|\n)[ \t]*(```+|~~~+)[^\n`]*\n(.*?)\n?[ \t]*\1[ \t]*(?=\n|$)", re.DOTALL)
-_OPEN_FENCE = re.compile(r"[ \t]*(?:```+|~~~+)\w*[ \t]*\n")
+_FENCE = re.compile(r"(`{3,9}|~{3,9})[^\n`]*\n(.*?)\n?[ \t]{0,8}\1", re.DOTALL)
+_OPEN_FENCE = re.compile(r"(?:```+|~~~+)\w*[ \t]*\n")
 _WRAPPING_TAG = re.compile(
     r"<(answer|instruction|prompt|rewrite|output|(?:rewritten|new|improved|revised)_(?:instruction|prompt))>(.*)</\1>",
     re.IGNORECASE | re.DOTALL,
 )
+_PARAGRAPH_BREAK = re.compile(r"\n[ \t]*(?:[-*_]{3,}[ \t]*)?\n\s*")
 _PLEASANTRY = re.compile(
     r"\W*(?:i hope (?:this|that|it)\b|(?:please )?let me know if (?:you|this|that|there)\b"
     r"|feel free to (?:ask|modify|adjust|let)|is there anything else|would you like me to)",
@@ -57,8 +57,8 @@ _NOTE_START = re.compile(
     re.IGNORECASE,
 )
 _ABOUT_REWRITING = re.compile(
-    r"\b(?:re-?written|re-?wrote|re-?write|re-?worded|rephrased|revised|revision|original|changes made|key changes"
-    rf"|{_I_DID})\b"
+    r"\b(?:re-?written|re-?wrote|re-?write|re-?worded|rephrased|revised|revision|changes made|key changes"
+    rf"|original (?:instruction|prompt|version)|{_I_DID})\b"
     r"|\bthis (?:version|instruction|prompt) (?:is|makes|provides|ensures|clarifies|adds|uses|gives|will|helps|specif)",
     re.IGNORECASE,
 )
@@ -98,20 +98,18 @@ def _peeled(text: str) -> str:
 
 
 def _without_notes(text: str) -> str:
-    paragraphs = re.split(r"\n[ \t]*(?:[-*_]{3,}[ \t]*)?\n", text)
-    for index in range(1, len(paragraphs)):
-        paragraph = paragraphs[index].strip()
-        is_note = _NOTE_START.match(paragraph) and _ABOUT_REWRITING.search("\n\n".join(paragraphs[index:]))
-        if _PLEASANTRY.match(paragraph) or is_note:
-            kept = "\n\n".join(paragraphs[:index]).strip()
-            return kept or text
+    about_rewriting = [match.start() for match in _ABOUT_REWRITING.finditer(text)]
+    for gap in _PARAGRAPH_BREAK.finditer(text):
+        is_note = _NOTE_START.match(text, gap.end()) and about_rewriting and about_rewriting[-1] >= gap.end()
+        if is_note or _PLEASANTRY.match(text, gap.end()):
+            return text[: gap.start()].strip() or text
     return text
 
 
 def _without_fence(text: str) -> str:
     """What a fence around the whole text holds; a fence that is only a part of it stays."""
     match = _FENCE.match(text)
-    if match and match.start() == 0 and match.end() == len(text):
+    if match and match.end() == len(text):
         return match.group(2).strip()
     opening = _OPEN_FENCE.match(text)
     if opening and text.count("```") + text.count("~~~") == 1:

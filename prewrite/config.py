@@ -1,4 +1,4 @@
-"""Every setting of PRewrite, once. `prewrite/config_loading.py` reads a file into these; the README's table is made here.
+"""Every setting of PRewrite, once; `prewrite/config_loading.py` reads a file into them and makes the README's table.
 
 Names are those of TRL and transformers wherever a setting exists there. This module imports no torch.
 """
@@ -187,24 +187,48 @@ class LossSettings(Section):
     """how token losses become one number"""
     scale_rewards: Literal["group", "batch", "none"] = "group"
     """what an advantage is divided by: the standard deviation of its group, of the batch, or nothing"""
+    leave_one_out: bool = False
+    """baseline of a rollout: the mean of the others of its group (RLOO), in place of the group's mean"""
+    multi_objective_aggregation: Literal["sum_then_normalize", "normalize_then_sum"] = "sum_then_normalize"
+    """several reward functions: sum their rewards as they are, or normalise each within its group first (GDPO)"""
     epsilon: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """lower clip: the ratio is clipped to [1 - epsilon, 1 + epsilon_high]"""
     epsilon_high: Annotated[float, Field(gt=0)] = 0.28
     """upper clip; DAPO takes it above epsilon"""
     delta: Annotated[float, Field(gt=1)] | None = None
     """upper bound of the ratio where the advantage is negative (two-sided clipping); null = none"""
+    cispo_cap: Annotated[float, Field(ge=1)] = 5.0
+    """upper bound of the detached ratio; `cispo` alone reads it"""
+    sapo_temperature_pos: Annotated[float, Field(gt=0)] = 1.0
+    """sharpness of the soft gate where the advantage is positive; `sapo` alone reads it"""
+    sapo_temperature_neg: Annotated[float, Field(gt=0)] = 1.05
+    """the same where it is negative"""
     importance_sampling_level: Literal["token", "sequence"] = "token"
     """one ratio a token, or one a sequence (GSPO)"""
     beta: NonNegative = 0.0
     """weight of the KL divergence to the untrained policy; 0 loads no reference model"""
     kl_estimator: Literal["k1", "k2", "k3"] = "k3"
     """estimator of that divergence"""
+    sync_ref_model: bool = False
+    """move the reference towards the policy as training goes on (an exponential moving average)"""
+    ref_model_mixup_alpha: Share = 0.6
+    """share of the policy in the reference at each of those moves"""
+    ref_model_sync_steps: Positive = 512
+    """optimizer steps between two moves"""
     sampler_correction: Literal["none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"] = (
         "token_truncate"
     )
     """importance weight for the difference between vLLM's and the trainer's log-probs"""
+    sampler_bounds: Annotated[tuple[float, float], Field(strict=False)] = (0.0, 2.0)
+    """bounds of that weight"""
     mask_truncated_completions: bool = False
     """leave truncated completions out of the loss and of its normaliser"""
+    entropy_coef: NonNegative = 0.0
+    """weight of the entropy bonus"""
+    top_entropy_quantile: Share = 1.0
+    """only this share of a step's tokens, those with the highest entropy, carry the surrogate"""
+    dynamic_sampling_refills: Count = 0
+    """times that groups without spread are replaced by fresh ones (DAPO); 0 = they stay and teach nothing"""
 
 
 class TrainingSettings(Section):
@@ -218,8 +242,12 @@ class TrainingSettings(Section):
     """rollouts of one forward and backward (micro-batch) on one device"""
     gradient_accumulation_steps: Positive = 1
     """micro-batches of an optimizer step on each device"""
+    steps_per_generation: Positive | None = None
+    """micro-batches of one rollout batch on each device, a multiple of gradient_accumulation_steps; null = the same"""
     num_iterations: Positive = 1
-    """mu, optimizer steps on the same rollouts"""
+    """mu, passes over one rollout batch"""
+    max_tokens_per_micro_batch: Positive | None = None
+    """cut micro-batches by tokens, padding included, in place of per_device_train_batch_size; null = by rollouts"""
     learning_rate: Annotated[float, Field(gt=0)] = 1e-6
     """peak learning rate of AdamW"""
     lr_scheduler_type: Literal["constant", "linear", "cosine"] = "constant"
@@ -257,6 +285,8 @@ class SelectionSettings(Section):
     """look at the dev examples every so many steps and after the last; 0 = only after the last"""
     num_candidates: Positive = 4
     """rewrites judged at a look, beside the greedy one: those with the best mean reward not looked at before"""
+    num_sampled: Count = 0
+    """rewrites sampled anew and judged at a look; their mean is the policy's own score, without choosing"""
 
 
 class Config(Section):
@@ -281,33 +311,69 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _sound_algorithm(self) -> "Config":
-        rollout, loss = self.rollout, self.loss
-        faults = []
-        if loss.sampler_correction != "none":
-            cut = [
-                name
-                for name, on in (("top_p", rollout.top_p < 1), ("top_k", rollout.top_k > 0), ("min_p", rollout.min_p > 0))
-                if on
-            ]
-            if cut:
-                faults.append(
-                    f"{', '.join(cut)} with sampler_correction={loss.sampler_correction}: the sampler's log-probs are "
-                    "then those of the cut distribution and the correction is biased; sample from the whole "
-                    "distribution, or set loss.sampler_correction=none"
-                )
-        if loss.importance_sampling_level == "sequence" and loss.loss_type in ("dapo", "dr_grpo", "cispo", "sapo"):
-            faults.append(
-                f"importance_sampling_level=sequence with loss_type={loss.loss_type}: a token-summed loss weighs a "
-                "sequence's one ratio by its length; use loss_type=grpo"
-            )
+        faults = [fault for rule in (_sampler_faults, _loss_faults, _training_faults) for fault in rule(self)]
         if "/" in self.run_name or self.run_name in ("", ".", ".."):
             faults.append(f"run_name={self.run_name!r} is not the name of a folder")
         if faults:
             raise ValueError("; ".join(faults))
         return self
 
+    def updates_per_generation(self) -> int:
+        """Optimizer steps that share one rollout batch, each on its own part of it."""
+        accumulation = self.training.gradient_accumulation_steps
+        return (self.training.steps_per_generation or accumulation) // accumulation
+
     def rollouts_per_step(self, world_size: int) -> int:
         """Rollouts of one optimizer step over all ranks."""
-        return (
-            self.training.per_device_train_batch_size * self.training.gradient_accumulation_steps * world_size
+        return self.training.per_device_train_batch_size * self.training.gradient_accumulation_steps * world_size
+
+    def rollouts_per_generation(self, world_size: int) -> int:
+        """Rollouts of one rollout batch over all ranks."""
+        return self.rollouts_per_step(world_size) * self.updates_per_generation()
+
+
+def _sampler_faults(config: Config) -> list[str]:
+    rollout, correction = config.rollout, config.loss.sampler_correction
+    cuts = {"top_p": rollout.top_p < 1, "top_k": rollout.top_k > 0, "min_p": rollout.min_p > 0}
+    cut = [name for name, is_on in cuts.items() if is_on]
+    if correction == "none" or not cut:
+        return []
+    return [
+        f"{', '.join(cut)} with sampler_correction={correction}: the sampler's log-probs are then those of the cut "
+        "distribution, and the correction is biased; sample from the whole distribution (top_p 1, top_k -1, min_p 0) "
+        "or set loss.sampler_correction=none"
+    ]
+
+
+def _loss_faults(config: Config) -> list[str]:
+    loss, faults = config.loss, []
+    if loss.importance_sampling_level == "sequence" and loss.loss_type != "grpo":
+        faults.append(
+            f"importance_sampling_level=sequence with loss_type={loss.loss_type}: a sequence's one ratio would be "
+            "weighed by its length, or is not defined; GSPO is loss_type=grpo"
         )
+    if loss.delta is not None and loss.loss_type in ("cispo", "sapo"):
+        faults.append(f"delta with loss_type={loss.loss_type}: there is no clip for it to bound; leave it out")
+    elif loss.delta is not None and loss.delta <= 1 + loss.epsilon_high:
+        faults.append(f"delta={loss.delta} undoes the upper clip; it must be above 1 + epsilon_high")
+    low, high = loss.sampler_bounds
+    if not 0 <= low <= 1 <= high:
+        faults.append(f"sampler_bounds={[low, high]}: the weight 1 must lie between them, and the lower be at least 0")
+    if loss.sync_ref_model and loss.beta == 0:
+        faults.append("sync_ref_model without a reference: beta is 0, so none is loaded; give beta or leave it out")
+    return faults
+
+
+def _training_faults(config: Config) -> list[str]:
+    training, faults = config.training, []
+    if (training.steps_per_generation or 0) % training.gradient_accumulation_steps:
+        faults.append(
+            f"steps_per_generation={training.steps_per_generation} is no multiple of gradient_accumulation_steps="
+            f"{training.gradient_accumulation_steps}: a rollout batch must make whole optimizer steps"
+        )
+    if config.loss.loss_type == "bnpo" and training.max_tokens_per_micro_batch:
+        faults.append(
+            "loss_type=bnpo with max_tokens_per_micro_batch: bnpo divides by the tokens of each micro-batch, so that "
+            "packing by length would change the loss; use dapo"
+        )
+    return faults

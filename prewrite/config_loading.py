@@ -22,13 +22,17 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"config {path}: cannot be read ({error}); give the path of a JSON file, see configs/") from error
+        raise UserError(
+            f"config {path}: cannot be read ({error}); give the path of a JSON file, see configs/"
+        ) from error
     try:
         data = json.loads(text, object_pairs_hook=_no_repeats)
     except ValueError as error:
         raise UserError(f"config {path}: not JSON ({error})") from error
     if not isinstance(data, dict):
-        raise UserError(f"config {path}: the file holds a {type(data).__name__}; the rule is one JSON object of sections")
+        raise UserError(
+            f"config {path}: the file holds a {type(data).__name__}; the rule is one JSON object of sections"
+        )
     for override in overrides:
         _apply(data, override)
     return _validate(data, f"config {path}")
@@ -45,13 +49,13 @@ def _validate(data: dict[str, Any], where: str) -> Config:
 
 def check_world(config: Config, world_size: int) -> None:
     """The one rule that needs the number of ranks: whole groups in a step. Raises UserError."""
-    rollouts, group = config.rollouts_per_step(world_size), config.rollout.num_generations
+    rollouts, group = config.rollouts_per_generation(world_size), config.rollout.num_generations
     if rollouts % group:
         raise UserError(
-            f"config: {rollouts} rollouts a step (per_device_train_batch_size "
-            f"{config.training.per_device_train_batch_size} x gradient_accumulation_steps "
-            f"{config.training.gradient_accumulation_steps} x {world_size} ranks) are no whole number of groups of "
-            f"num_generations {group}; change one of the three so that {group} divides the product"
+            f"config: {rollouts} rollouts a generation (per_device_train_batch_size "
+            f"{config.training.per_device_train_batch_size} x steps_per_generation, or gradient_accumulation_steps, "
+            f"{rollouts // config.training.per_device_train_batch_size // world_size} x {world_size} ranks) are no "
+            f"whole number of groups of num_generations {group}; change one of the three so that {group} divides them"
         )
 
 
@@ -124,8 +128,14 @@ def _describe(fault: Any) -> str:
     if fault["type"] == "value_error":
         return f"{where}: {message}"
     given = fault["input"]
-    hint = " (write numbers and true/false without quotes)" if isinstance(given, str) and "string" not in message else ""
+    hint = (
+        " (write numbers and true/false without quotes)" if isinstance(given, str) and "string" not in message else ""
+    )
     return f"{where}: given {json.dumps(given, default=str, ensure_ascii=False)[:80]}; the rule: {message}{hint}"
+
+
+def _wants_no_text(kind: str, given: Any) -> bool:
+    return isinstance(given, str) and kind.startswith(("int", "float", "bool"))
 
 
 def config_table() -> str:

@@ -7,3 +7,17 @@ class UserError(Exception):
     The message says where, what was given, the rule, and the way out. `train.py` and `evaluate.py` print it alone,
     without a traceback, and exit with code 2. Our own faults are `assert`s and ordinary exceptions.
     """
+
+    on_every_rank = True
+    """False where one rank alone met it (`prewrite.engine.distributed.together`): that rank prints it."""
+
+
+class RankFailure(Exception):
+    """Another rank failed while this one was well; its own message has been printed there.
+
+    exit_code: 2 where every failure was the user's to put right, else 1.
+    """
+
+    def __init__(self, message: str, exit_code: int):
+        super().__init__(message)
+        self.exit_code = exit_code

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from prewrite.errors import RankFailure, UserError
+
 
 @dataclass(frozen=True)
 class World:
@@ -23,10 +25,6 @@ class World:
     @property
     def is_main(self) -> bool:
         return self.rank == 0
-
-
-class RankFailure(RuntimeError):
-    """Another rank failed; its own message has already been printed there."""
 
 
 def free_port() -> int:
@@ -93,8 +91,11 @@ def together(phase: str) -> Iterator[None]:
         yield
     except Exception as raised:  # noqa: BLE001  # not swallowed: raised again below, once every rank knows
         error = raised
-    failed = [rank for rank, bad in enumerate(gather(error is not None)) if bad]
+    kinds = gather(None if error is None else "user" if isinstance(error, UserError) else "other")
+    failed = [rank for rank, kind in enumerate(kinds) if kind]
+    if isinstance(error, UserError):
+        error.on_every_rank = len(failed) == len(kinds)
     if error is not None:
         raise error
     if failed:
-        raise RankFailure(f"rank {failed[0]} failed while {phase}; its message is above")
+        raise RankFailure(f"rank {failed[0]} failed while {phase}", exit_code=1 if "other" in kinds else 2)

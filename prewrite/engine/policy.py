@@ -39,7 +39,7 @@ class LogprobModel(nn.Module):
         self.temperature = temperature
         self.chunk_tokens = chunk_tokens
 
-    def forward(self, batch: Batch, num_chunks: int) -> tuple[Tensor, Tensor]:
+    def forward(self, batch: Batch, num_chunks: int, entropy_grad: bool) -> tuple[Tensor, Tensor]:
         """(logprob_BT, entropy_BT) in float32, 0 where the batch's mask is off.
 
         Rows are padded on the right, so that causal attention alone keeps padding out.
@@ -53,6 +53,7 @@ class LogprobModel(nn.Module):
             temperature=self.temperature,
             chunk_tokens=self.chunk_tokens,
             num_chunks=num_chunks,
+            entropy_grad=entropy_grad,
             **_logit_shape(self.lm.config),
         )
 
@@ -91,9 +92,12 @@ class Policy:
         self.engine: Any = deepspeed.initialize(model=self.model, config=config)[0]
         self.engine.train(trainable)
 
-    def logprobs(self, batch: Batch, num_chunks: int) -> tuple[Tensor, Tensor]:
-        """(logprob_BT, entropy_BT) of the batch under the present weights. A collective."""
-        return self.engine(batch.to(self.world.device), num_chunks)
+    def logprobs(self, batch: Batch, num_chunks: int, *, entropy_grad: bool = False) -> tuple[Tensor, Tensor]:
+        """(logprob_BT, entropy_BT) of the batch under the present weights. A collective.
+
+        num_chunks: head calls, the same on every rank (`prewrite.algorithm.logprobs.count_chunks`).
+        """
+        return self.engine(batch, num_chunks, entropy_grad)
 
     def backward(self, loss: Tensor, *, last: bool) -> None:
         """Accumulates the gradient of one micro-batch's share of the step's loss; `last` closes the step."""
@@ -107,9 +111,16 @@ class Policy:
         self.engine.step()
         return float(self.engine.get_global_grad_norm())
 
-    def num_chunks(self, tokens: int) -> int:
-        """Head calls that so many completion tokens need; ranks agree on the largest."""
-        return max(1, -(-tokens // self.model.chunk_tokens))
+    def mix_in(self, other: "Policy", share: float) -> None:
+        """Moves these weights towards the other policy's: (1 - share) x own + share x other. A collective."""
+        pairs = zip(self.lm.parameters(), other.lm.parameters(), strict=True)
+        for own, theirs in pairs:
+            with (
+                deepspeed.zero.GatheredParameters([theirs]),
+                deepspeed.zero.GatheredParameters([own], modifier_rank=0),
+            ):
+                if self.world.is_main:
+                    own.data.lerp_(theirs.data.to(own.dtype), share)
 
 
 def _load(settings: PolicySettings) -> Any:

@@ -19,8 +19,6 @@ class Sampler:
     """Samples completions from the weights that were last pushed."""
 
     def __init__(self, policy: PolicySettings, rollout: RolloutSettings, tokenizer: Any, world: World, *, seed: int):
-        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # the engine lives in this process: weights need no copy
-        os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
         on_gpu = world.device.type == "cuda"
         self.on_gpu = on_gpu
         if not on_gpu:
@@ -40,9 +38,16 @@ class Sampler:
             logprobs_mode="processed_logprobs",  # those after temperature; the default is before it
             enable_prefix_caching=True,
             disable_log_stats=True,
+            use_tqdm_on_load=False,
         )
 
-    def sample(self, requests: Sequence[Sequence[int]], counts: Sequence[int], *, greedy: bool = False) -> list[list[Sample]]:
+    def close(self) -> None:
+        """Ends the engine; it leaves the process groups that it joined, so call it before `distributed.stop`."""
+        self.engine.llm_engine.engine_core.shutdown()
+
+    def sample(
+        self, requests: Sequence[Sequence[int]], counts: Sequence[int], *, greedy: bool = False
+    ) -> list[list[Sample]]:
         """counts[i] completions of requests[i] (token ids, as the policy's chat template makes them)."""
         from vllm import SamplingParams
 

@@ -18,6 +18,7 @@ class Journal:
 
     def __init__(self, config: Config):
         self.folder = Path(config.output_dir) / config.run_name
+        self.best: Mapping[str, Any] = {}
         if (self.folder / "config.json").exists():
             raise UserError(
                 f"run folder {self.folder} already holds a run; a run is never written over: give another name "
@@ -26,14 +27,18 @@ class Journal:
         try:
             (self.folder / "checkpoints").mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UserError(f"run folder {self.folder}: cannot be made ({error}); set output_dir and run_name") from error
+            raise UserError(
+                f"run folder {self.folder}: cannot be made ({error}); set output_dir and run_name"
+            ) from error
         write_whole(self.folder / "config.json", dump_config(config))
 
     def write_step(self, metrics: Mapping[str, Any]) -> None:
         """One object a step, into metrics.jsonl."""
         self._append("metrics.jsonl", [metrics])
 
-    def write_rollouts(self, rollouts: Iterable[Rollout], *, step: int, seed: int, gaps: Iterable[float | None]) -> None:
+    def write_rollouts(
+        self, rollouts: Iterable[Rollout], *, step: int, seed: int, gaps: Iterable[float | None]
+    ) -> None:
         """One object a rollout, into log.jsonl; `evaluate.py --prompts` reads it. gaps: mean |l_old - l_sampler|."""
         self._append(
             "log.jsonl",
@@ -62,6 +67,7 @@ class Journal:
 
     def write_best(self, best: Mapping[str, Any]) -> None:
         """The best instruction a task so far, into best.json, whole or not at all."""
+        self.best = best
         write_whole(self.folder / "best.json", _json(best, indent=2) + "\n")
 
     def _append(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:

@@ -1,0 +1,155 @@
+"""A run from its config: data, task model, policy, sampler, and the trainer that works with them."""
+
+import contextlib
+import logging
+import random
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+from transformers import AutoTokenizer
+
+from prewrite.config import Config, TaskModelSettings
+from prewrite.config_loading import check_world, config_hash
+from prewrite.engine import distributed
+from prewrite.engine.distributed import World
+from prewrite.engine.policy import Policy
+from prewrite.engine.sampler import Sampler
+from prewrite.engine.task_server import connect, start_server
+from prewrite.reporting.journal import Journal
+from prewrite.rewards import check_coverage, get_reward
+from prewrite.tasks import get_task
+from prewrite.tasks.base import Task
+from prewrite.tasks.files import read_instruction_rows
+from prewrite.tasks.loading import load_examples
+from prewrite.tasks.own import task_from_settings
+from prewrite.training.scorer import Scorer, WeightedReward
+from prewrite.training.selection import Selection
+from prewrite.training.trainer import Collaborators, Trainer
+from prewrite.types import Example, InstructionRow
+
+
+def run(config: Config) -> None:
+    """Trains as the config says. Raises UserError for what the user can put right, before any model loads if it can."""
+    _quiet()
+    world = distributed.start()
+    with contextlib.ExitStack() as stack:
+        stack.callback(distributed.stop)
+        check_world(config, world.size)
+        rewards = weighted_rewards(config)
+        rows, tasks = instruction_rows(config)
+        check_coverage([entry.reward for entry in rewards], list(tasks.values()))
+        train, dev = examples(config, tasks)
+        with distributed.together("making the run folder"):
+            journal = Journal(config) if world.is_main else None
+        with distributed.together("starting the task model"):
+            base_url = config.task_model.base_url
+            if base_url is None and journal is not None:
+                server = start_server(config.task_model, log_path=journal.folder / "task_server.log")
+                base_url = stack.enter_context(server).base_url
+        task_model = stack.enter_context(connect(config.task_model, base_url=distributed.broadcast(base_url)))
+        with distributed.together("asking the task model a first question"):
+            if world.is_main:
+                task_model.probe(_choices(config.task_model, tasks))
+        policy = Policy(config.policy, config.training, world, temperature=config.rollout.temperature)
+        reference = None
+        if config.loss.beta:
+            reference = Policy(
+                config.policy, config.training, world, temperature=config.rollout.temperature, trainable=False
+            )
+        tokenizer = AutoTokenizer.from_pretrained(config.policy.model)
+        sampler = Sampler(config.policy, config.rollout, tokenizer, world, seed=config.seed)
+        stack.callback(sampler.close)
+        _seed(config.seed, world)  # after the engine, whose start reseeds torch
+        scorer = Scorer(
+            rewards,
+            tasks,
+            train,
+            task_model,
+            examples_per_rewrite=config.reward.examples_per_rewrite,
+            forced_choice=config.task_model.scoring == "forced_choice",
+            seed=config.seed,
+        )
+        selection = None
+        if journal is not None:
+            selection = Selection(
+                config.selection,
+                tasks,
+                dev,
+                task_model,
+                journal,
+                scoring=config.task_model.scoring,
+                config_hash=config_hash(config),
+            )
+        Trainer(
+            config,
+            rows,
+            world,
+            Collaborators(policy, reference, sampler, scorer, task_model, tokenizer, journal, selection),
+        ).run()
+
+
+def weighted_rewards(config: Config) -> list[WeightedReward]:
+    """The reward functions of the config. Raises UserError for an unknown name or parameter."""
+    settings = config.reward
+    weights = settings.reward_weights or [1.0] * len(settings.reward_funcs)
+    entries = []
+    for name, weight in zip(settings.reward_funcs, weights, strict=True):
+        reward, parameters = get_reward(name), settings.reward_kwargs.get(name, {})
+        reward.check_parameters(parameters)
+        entries.append(WeightedReward(reward, weight, parameters))
+    return entries
+
+
+def instruction_rows(config: Config) -> tuple[list[InstructionRow], dict[str, Task]]:
+    """What is to be rewritten, and the tasks by name. A row's dataset_name is made its task's own name."""
+    own = [task_from_settings(**settings.model_dump()) for settings in config.custom_tasks]
+    data = config.data
+    if data.instructions_file:
+        given = read_instruction_rows(Path(data.instructions_file))
+        tasks = [get_task(row.dataset_name, own) for row in given]
+        rows = [
+            InstructionRow(row.instruction, task.name, row.subject, row.level, row.tags, row.information)
+            for row, task in zip(given, tasks, strict=True)
+        ]
+    else:
+        tasks = [get_task(name, own) for name in data.tasks]
+        rows = [InstructionRow(data.instruction or task.default_instruction, task.name) for task in tasks]
+    return rows, {task.name: task for task in tasks}
+
+
+def examples(
+    config: Config, tasks: dict[str, Task]
+) -> tuple[dict[str, Sequence[Example]], dict[str, Sequence[Example]]]:
+    """(train, dev) examples of each task, the same on every rank."""
+    data = config.data
+    local_dir = Path(data.local_dir) if data.local_dir else None
+    train, dev = {}, {}
+    for name, task in tasks.items():
+        cut = {"local_dir": local_dir, "dev_size": data.dev_size, "seed": config.seed}
+        train[name] = load_examples(task, "train", **cut)[: data.num_train_examples]
+        dev[name] = load_examples(task, "dev", **cut)
+    return train, dev
+
+
+def _choices(settings: TaskModelSettings, tasks: dict[str, Task]) -> tuple[str, ...]:
+    if settings.scoring != "forced_choice":
+        return ()
+    return next((task.labels for task in tasks.values() if task.kind == "classification"), ())
+
+
+def _seed(seed: int, world: World) -> None:
+    random.seed(seed + world.rank)
+    np.random.seed(seed + world.rank)
+    torch.manual_seed(seed + world.rank)
+
+
+def _quiet() -> None:
+    """Libraries speak up only for errors; their progress bars and deprecations are not the run's news."""
+    warnings.filterwarnings("ignore", category=FutureWarning)
+    transformers.utils.logging.disable_progress_bar()
+    for name in ("DeepSpeed", "deepspeed", "vllm", "httpx", "openai", "torch._library.triton"):
+        logging.getLogger(name).setLevel(logging.ERROR)

@@ -1,0 +1,223 @@
+"""From a batch of rollouts with advantages to optimizer steps. The loss is `prewrite/algorithm/losses.py`.
+
+Every rank holds the whole batch and makes the same plan, then takes its own micro-batches: so counts, normalisers and
+the number of forwards agree without a word between the ranks.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from prewrite.algorithm.batching import Batch, deal, micro_batches, pack_by_tokens
+from prewrite.algorithm.logprobs import count_chunks
+from prewrite.algorithm.losses import PolicyLoss, entropy_quantile, policy_loss
+from prewrite.algorithm.metrics import LossMetrics, merge_metrics, metric_values
+from prewrite.config import LossSettings, TrainingSettings
+from prewrite.engine import distributed
+from prewrite.engine.policy import Policy
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """rows: indices into the batch; num_chunks: head calls, the the same on every rank."""
+
+    rows: list[int]
+    batch: Batch
+    num_chunks: int
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """This rank's micro-batches of one optimizer step, and the normalisers of the whole step over all ranks."""
+
+    micro_batches: list[MicroBatch]
+    num_tokens: int
+    num_sequences: int
+    num_micro_batches: int
+    teaches: bool
+    entropy_threshold: float | None = None
+
+
+@dataclass(frozen=True)
+class Update:
+    """One optimizer step. metrics: `metric_values` and the optimizer's; row_gaps: mean |l_old - l_sampler| by row."""
+
+    metrics: dict[str, float]
+    row_gaps: dict[int, float] = field(default_factory=dict)
+
+
+class Updater:
+    """Takes the optimizer steps of one rollout batch."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        reference: Policy | None,
+        loss: LossSettings,
+        training: TrainingSettings,
+        *,
+        max_completion_length: int,
+        rollouts_per_step: int,
+    ):
+        assert (reference is not None) == (loss.beta != 0), "a reference model exactly where beta is not 0"
+        self.policy, self.reference = policy, reference
+        self.loss, self.training = loss, training
+        self.max_completion_length = max_completion_length
+        self.rollouts_per_step = rollouts_per_step
+
+    def updates(self, batch: Batch, learning_rate: Callable[[], float]) -> Iterator[Update]:
+        """The optimizer steps of a batch, one at a time. learning_rate: asked before each. Collective.
+
+        l_old is computed once, before the first step; where that is also the last one, the policy has not moved since
+        the rollout and l_old is l itself, which saves a forward.
+        """
+        size = self.rollouts_per_step
+        rows = range(len(batch.length_B))
+        plans = [self.plan(batch, rows[start : start + size]) for start in range(0, len(rows), size)]
+        moves_between = self.training.num_iterations * len(plans) > 1
+        if moves_between or self.loss.top_entropy_quantile < 1:
+            plans = [self._with_old(plan) for plan in plans]
+        if self.reference is not None:
+            plans = [self._with_reference(plan) for plan in plans]
+        for _ in range(self.training.num_iterations):
+            for plan in plans:
+                yield self._update(plan, learning_rate())
+
+    def plan(self, batch: Batch, rows: Sequence[int]) -> StepPlan:
+        """The cut of one optimizer step's rows, and this rank's share of it."""
+        step = batch.select(rows)
+        if self.training.max_tokens_per_micro_batch:
+            packs = pack_by_tokens(step.length_B.tolist(), self.training.max_tokens_per_micro_batch)
+        else:
+            packs = micro_batches(step, size=self.training.per_device_train_batch_size)
+        world = self.policy.world
+        shares = deal(packs, world.size)
+        tokens_B = step.mask_BT.sum(1)
+        micros = []
+        for index, mine in enumerate(shares[world.rank]):
+            largest = max(int(tokens_B[share[index]].sum()) for share in shares)
+            micros.append(
+                MicroBatch(
+                    [rows[row] for row in mine],
+                    step.select(mine),
+                    count_chunks(largest, self.training.logprob_chunk_tokens),
+                )
+            )
+        pushes_surrogate = bool((step.advantage_B[step.mask_BT.any(1)] != 0).any())
+        return StepPlan(
+            micros,
+            num_tokens=step.num_tokens,
+            num_sequences=step.num_sequences,
+            num_micro_batches=sum(bool(tokens_B[pack].any()) for pack in packs),
+            teaches=step.num_tokens > 0 and (pushes_surrogate or self.loss.beta != 0 or self.loss.entropy_coef != 0),
+        )
+
+    def _update(self, plan: StepPlan, learning_rate: float) -> Update:
+        """One optimizer step; none where every advantage is 0 and no other term pulls (a step of momentum alone)."""
+        parts, gaps = [], {}
+        for index, micro in enumerate(plan.micro_batches):
+            batch = micro.batch.to(self.policy.world.device)
+            with torch.set_grad_enabled(plan.teaches):
+                logprob_BT, entropy_BT = self.policy.logprobs(
+                    batch, micro.num_chunks, entropy_grad=self.loss.entropy_coef != 0
+                )
+                loss = self._loss(plan, batch, logprob_BT, entropy_BT)
+            if plan.teaches:
+                self.policy.backward(loss.value, last=index == len(plan.micro_batches) - 1)
+            parts.append(loss.metrics)
+            old_BT = logprob_BT.detach() if batch.old_logprob_BT is None else batch.old_logprob_BT
+            gaps |= dict(zip(micro.rows, _row_gaps(batch, old_BT), strict=False))  # an empty one has a dummy row
+        grad_norm = self.policy.step(learning_rate) if plan.teaches else 0.0
+        shared = distributed.gather((_on_cpu(merge_metrics(parts)), gaps))
+        metrics = metric_values(merge_metrics(part for part, _ in shared))
+        metrics |= {"grad_norm": grad_norm, "learning_rate": learning_rate, "skipped": float(not plan.teaches)}
+        return Update(metrics, {row: gap for _, part in shared for row, gap in part.items()})
+
+    def _loss(self, plan: StepPlan, batch: Batch, logprob_BT: Tensor, entropy_BT: Tensor) -> PolicyLoss:
+        settings = self.loss
+        return policy_loss(
+            logprob_BT,
+            batch.old_logprob_BT,
+            batch.advantage_B,
+            batch.mask_BT,
+            num_tokens=plan.num_tokens,
+            num_sequences=plan.num_sequences,
+            max_completion_length=self.max_completion_length,
+            num_micro_batches=plan.num_micro_batches,
+            loss_type=settings.loss_type,
+            epsilon=settings.epsilon,
+            epsilon_high=settings.epsilon_high,
+            delta=settings.delta,
+            cispo_cap=settings.cispo_cap,
+            sapo_temperature_pos=settings.sapo_temperature_pos,
+            sapo_temperature_neg=settings.sapo_temperature_neg,
+            importance_sampling_level=settings.importance_sampling_level,
+            beta=settings.beta,
+            kl_estimator=settings.kl_estimator,
+            ref_logprob_BT=batch.ref_logprob_BT,
+            sampler_correction=settings.sampler_correction,
+            sampler_bounds=settings.sampler_bounds,
+            sampler_logprob_BT=batch.sampler_logprob_BT,
+            entropy_BT=entropy_BT,
+            entropy_threshold=plan.entropy_threshold,
+            entropy_coef=settings.entropy_coef,
+        )
+
+    def _with_old(self, plan: StepPlan) -> StepPlan:
+        micros, entropies = [], []
+        for micro in plan.micro_batches:
+            logprob_BT, entropy_BT = self._frozen_logprobs(self.policy, micro)
+            micros.append(_with(micro, old_logprob_BT=logprob_BT))
+            entropies.append(entropy_BT[micro.batch.mask_BT])
+        threshold = None
+        if self.loss.top_entropy_quantile < 1:
+            entropy_N = torch.cat([part for parts in distributed.gather(entropies) for part in parts])
+            threshold = entropy_quantile(entropy_N, torch.ones_like(entropy_N), self.loss.top_entropy_quantile)
+        return dataclasses.replace(plan, micro_batches=micros, entropy_threshold=threshold)
+
+    def _with_reference(self, plan: StepPlan) -> StepPlan:
+        assert self.reference is not None
+        micros = [
+            _with(micro, ref_logprob_BT=self._frozen_logprobs(self.reference, micro)[0]) for micro in plan.micro_batches
+        ]
+        return dataclasses.replace(plan, micro_batches=micros)
+
+    @torch.no_grad()
+    def _frozen_logprobs(self, policy: Policy, micro: MicroBatch) -> tuple[Tensor, Tensor]:
+        logprob_BT, entropy_BT = policy.logprobs(micro.batch.to(policy.world.device), micro.num_chunks)
+        return logprob_BT.cpu(), entropy_BT.cpu()
+
+
+def learning_rate_at(step: int, total_steps: int, training: TrainingSettings) -> float:
+    """The rate of optimizer step `step` (from 0): linear warm-up, then constant, linear or cosine down to 0.
+
+    A pure function of the step: nothing to save, to restore or to reset.
+    """
+    if step < training.warmup_steps:
+        return training.learning_rate * (step + 1) / training.warmup_steps
+    if training.lr_scheduler_type == "constant":
+        return training.learning_rate
+    progress = (step - training.warmup_steps) / max(1, total_steps - training.warmup_steps)
+    if training.lr_scheduler_type == "linear":
+        return training.learning_rate * max(0.0, 1 - progress)
+    return training.learning_rate * (1 + math.cos(math.pi * min(1.0, progress))) / 2
+
+
+def _with(micro: MicroBatch, **tensors: Tensor) -> MicroBatch:
+    return dataclasses.replace(micro, batch=dataclasses.replace(micro.batch, **tensors))
+
+
+def _row_gaps(batch: Batch, old_logprob_BT: Tensor) -> list[float]:
+    gap_BT = (old_logprob_BT - batch.sampler_logprob_BT).abs().masked_fill(~batch.mask_BT, 0.0)
+    return (gap_BT.sum(1) / batch.mask_BT.sum(1).clamp(min=1)).tolist()
+
+
+def _on_cpu(metrics: LossMetrics) -> LossMetrics:
+    return LossMetrics(
+        {key: value.cpu() for key, value in metrics.sums.items()},
+        {key: value.cpu() for key, value in metrics.maxima.items()},
+    )

@@ -1,0 +1,45 @@
+"""Trains a policy to rewrite instructions:  deepspeed train.py --config configs/math.json [--set key=value ...]"""
+
+import argparse
+import os
+import signal
+import sys
+
+from prewrite.config_loading import load_config
+from prewrite.errors import RankFailure, UserError
+
+
+def main() -> int:
+    """Exit codes: 0 done, 2 a fault of the user's (told in one message), 130 ended by Ctrl-C, 1 anything else."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--config", required=True, help="a JSON file, see configs/")
+    parser.add_argument("--set", action="append", default=[], metavar="key=value", dest="overrides")
+    parser.add_argument("--local_rank", type=int, help=argparse.SUPPRESS)  # given by the launcher, read from its env
+    args = parser.parse_args()
+    signal.signal(signal.SIGTERM, _interrupt)
+    is_main = os.environ.get("RANK", "0") == "0"
+    try:
+        config = load_config(args.config, args.overrides)
+        from prewrite.training.run import run  # the heavy imports, after the config's own faults
+
+        run(config)
+    except UserError as error:
+        # A fault that every rank finds for itself, as in the config, is told once.
+        if is_main or not error.on_every_rank:
+            print(f"train.py: {error}", file=sys.stderr, flush=True)
+        return 2
+    except RankFailure as failure:
+        return failure.exit_code
+    except KeyboardInterrupt:
+        if is_main:
+            print("train.py: stopped; the run folder holds everything up to the last step", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _interrupt(signum: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

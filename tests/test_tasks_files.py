@@ -1,0 +1,116 @@
+"""Rows out of files: every form, every fault, whatever the locale."""
+
+import json
+import logging
+import subprocess
+import sys
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from prewrite.errors import UserError
+from prewrite.tasks.files import read_instruction_rows, read_rows, require_rows
+from prewrite.types import InstructionRow
+
+HARD_TEXT = 'CJK 漢字, emoji 👩‍🚀, e\u0301, \u2028 line separator, "quotes", {x} and \\boxed{}'
+
+
+def write(folder, name, text):
+    path = folder / name
+    path.write_bytes(text.encode("utf-8") if isinstance(text, str) else text)
+    return path
+
+
+def test_jsonl_with_a_bom_crlf_blank_lines_and_a_last_line_that_breaks_off(tmp_path, caplog):
+    path = write(tmp_path, "log.jsonl", '\ufeff{"a": 1}\r\n\r\n  \n{"a": 2}\r\n{"a": 3, "b": "cut o')
+    with caplog.at_level(logging.WARNING):
+        assert read_rows(path) == [{"a": 1}, {"a": 2}]
+    assert "line 5" in caplog.text
+
+
+def test_hard_text_comes_through_unchanged_in_every_form(tmp_path):
+    jsonl = write(tmp_path, "rows.jsonl", json.dumps({"text": HARD_TEXT}, ensure_ascii=False) + "\n")
+    csv = write(tmp_path, "rows.csv", '\ufefftext\r\n"' + HARD_TEXT.replace('"', '""') + '"\r\n')
+    parquet = tmp_path / "rows.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"text": [HARD_TEXT]}), parquet)
+    for path in (jsonl, csv, parquet):
+        assert read_rows(path) == [{"text": HARD_TEXT}]
+
+
+def test_utf8_is_read_whatever_the_locale_says(tmp_path):
+    path = write(tmp_path, "rows.jsonl", json.dumps({"text": HARD_TEXT}, ensure_ascii=False))
+    code = (
+        "import sys, pathlib; from prewrite.tasks.files import read_rows; "
+        "print(ascii(read_rows(pathlib.Path(sys.argv[1]))[0]['text']))"
+    )
+    environment = {"LANG": "C", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PATH": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, env=environment, check=True
+    )
+    assert done.stdout.strip() == ascii(HARD_TEXT)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("rows.jsonl", "", "0 rows"),
+        ("rows.jsonl", "\n \r\n", "0 rows"),
+        ("rows.csv", "a,b\n", "0 rows"),
+        ("rows.jsonl", '{"a": 1}\n{"a": \n{"a": 2}\n', "line 2 is not JSON"),
+        ("rows.jsonl", '{"a": 1}\n[1]\n', "line 2 is a list"),
+        ("rows.jsonl", b'{"a": "caf\xe9"}\n', "byte 10 is not UTF-8"),
+        ("rows.csv", "a,b\n1,2,3\n", "row 1 has more cells"),
+        ("rows.parquet", "no parquet", "not a parquet file"),
+        ("rows.json", "{}", "'.json'"),
+    ],
+)
+def test_faults_are_told_by_file_and_line(tmp_path, name, content, told):
+    with pytest.raises(UserError, match=told) as caught:
+        read_rows(write(tmp_path, name, content))
+    assert name in str(caught.value)
+
+
+def test_a_missing_file(tmp_path):
+    with pytest.raises(UserError, match=r"absent\.jsonl: there is no such file"):
+        read_rows(tmp_path / "absent.jsonl")
+
+
+def test_no_row_left_names_the_filter():
+    with pytest.raises(UserError, match="max_prompt_length=10 removed every row"):
+        require_rows([], "rows.jsonl", "max_prompt_length=10")
+
+
+def test_instruction_rows(tmp_path):
+    lines = [
+        {
+            "instruction": "Solve {problem}.",
+            "dataset_name": "gsm8k",
+            "tags": ["problem"],
+            "level": 3,
+            "subject": "Algebra",
+        },
+        {"instruction": "Label it.", "dataset_name": "sst2", "information": "Films.", "extra": 1},
+    ]
+    path = write(tmp_path, "rows.jsonl", "\n".join(map(json.dumps, lines)))
+    assert read_instruction_rows(path) == [
+        InstructionRow("Solve {problem}.", "gsm8k", subject="Algebra", level="3", tags=("problem",)),
+        InstructionRow("Label it.", "sst2", information="Films."),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ({"instruction": "x"}, "row 2: the column 'dataset_name' is missing; the row has instruction"),
+        ({"instruction": None, "dataset_name": "sst2"}, "row 2: the column 'instruction' is empty"),
+        ({"instruction": " ", "dataset_name": "sst2"}, "row 2: the column 'instruction' is ' '"),
+        ({"instruction": 5, "dataset_name": "sst2"}, "row 2: the column 'instruction' is 5"),
+        ({"instruction": "x", "dataset_name": "sst2", "tags": "text"}, "row 2: the column 'tags' is 'text'"),
+    ],
+)
+def test_faults_of_instruction_rows(tmp_path, row, told):
+    good = {"instruction": "Label it.", "dataset_name": "sst2"}
+    path = write(tmp_path, "rows.jsonl", json.dumps(good) + "\n" + json.dumps(row) + "\n")
+    with pytest.raises(UserError, match=told):
+        read_instruction_rows(path)

@@ -1,0 +1,64 @@
+"""From answers to verdicts, by the task's kind."""
+
+from prewrite.tasks import get_task
+from prewrite.tasks.scoring import grade
+from prewrite.types import Answer, Example
+
+
+def verdicts_of(name, *golds_and_replies):
+    task = get_task(name)
+    examples = [Example(str(i), dict.fromkeys(task.fields, "?"), gold) for i, (gold, _) in enumerate(golds_and_replies)]
+    answers = [
+        Answer(None, error="timed out") if reply is None else Answer(reply, finish_reason="stop")
+        for _, reply in golds_and_replies
+    ]
+    return grade(task, examples, answers)
+
+
+def test_labels():
+    verdicts = verdicts_of(
+        "ag_news",
+        ("Sci/Tech", "Sci/Tech"),
+        ("Business", "<think>World? Sports?</think>It is Business."),
+        ("World", "Sports"),
+        ("World", "World or Sports"),
+        ("World", None),
+        ("World", "<think>World"),
+    )
+    assert [v.prediction for v in verdicts] == ["Sci/Tech", "Business", "Sports", None, None, None]
+    assert [v.correct for v in verdicts] == [True, True, False, False, None, False]
+    assert [v.well_formed for v in verdicts] == [True, True, True, False, False, False]
+    assert [v.example_id for v in verdicts] == list("012345")
+
+
+def test_math():
+    verdicts = verdicts_of(
+        "gsm8k",
+        ("18", "so <<9*2=18>> it is \\boxed{18}"),
+        ("18", "\\boxed{18} no, \\boxed{19}"),
+        ("1002", "<think>\\boxed{1}</think>The answer is 1,002."),
+        ("5", "I cannot tell."),
+        ("5", None),
+    )
+    assert [v.correct for v in verdicts] == [True, False, True, False, None]
+    assert [v.well_formed for v in verdicts] == [True, True, True, False, False]
+    assert verdicts[1].prediction == "19"
+
+
+def test_open_questions():
+    verdicts = verdicts_of(
+        "nq_open",
+        (("14 December 1972 UTC", "December 1972"), "December, 1972"),
+        (("Paris",), "It is in Paris"),
+        (("Paris",), "Paris\nis the capital"),
+        (("Paris",), None),
+        (("Paris",), "  "),
+    )
+    assert [v.correct for v in verdicts] == [True, False, False, None, False]
+    # "It is in Paris": 4 tokens, 1 in common with 1: 2 x 1 / (4 + 1)
+    assert [v.f1 for v in verdicts] == [1.0, 0.4, 0.5, None, 0.0]
+    assert [v.well_formed for v in verdicts] == [True, True, False, False, False]
+
+
+def test_nothing_to_grade():
+    assert grade(get_task("gsm8k"), [], []) == []

@@ -30,7 +30,7 @@ _FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
 _INFINITY: Node = ("const", "inf")
 _REAL_LINE: Node = ("tuple", "(", (("neg", _INFINITY), _INFINITY), ")")
 _NO_VALUE: Node = ("set", ())
-_WORDS: dict[str, Node] = {
+MEANINGS: dict[str, Node] = {
     **{
         word: number(str(value))
         for value, word in enumerate(
@@ -69,7 +69,7 @@ def _simplified(node: Node) -> Node:
     if node[0] == "rel" and node[1] == ("in",):
         return _simplified(node[2][1])
     if node[0] == "text":
-        return _WORDS.get(node[1], node)
+        return MEANINGS.get(node[1], node)
     if node == ("const", "R"):
         return _REAL_LINE
     if node == ("const", "emptyset"):
@@ -191,6 +191,8 @@ def _is_name(node: Node) -> bool:
     """`x`, `x_1`, `f(x)`, `f^{-1}(x)`, `\\text{Area}`."""
     if node[0] == "mul":
         return node[1][0][0] in ("sym", "pow") and all(map(_is_name_part, node[1]))
+    if node[0] == "tuple":
+        return all(item[0] == "sym" for item in node[2])
     return node[0] in ("sym", "text") or node in (("const", "e"), ("const", "i"))
 
 

@@ -11,6 +11,9 @@ _ANSWER_PHRASE = re.compile(r"####|\banswer\b(?:\s+is\b|[*_\s]{0,8}[:=])", re.IG
 _INLINE_MATH = re.compile(r"\$([^$\n]+)\$|\\\(([^\n]+?)\\\)")
 _NUMBER = re.compile(r"(?<![\w.])[-−–]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:/\d+)?(?:\\?%)?")
 _PROSE_WORD = re.compile(r"(?<![\\a-zA-Z{])[a-zA-Z]{2,}")
+_CALCULATOR_MARK = re.compile(r"<<[^<>\n]*=([^<>=\n]*)>>")
+_BARE_ANSWER = re.compile(r"[\\$\d(\[{+\-]|\S+$")
+_MOST_UNIT_WORDS = 2
 _MARKDOWN = " \t\r*_`:="
 _LONGEST_PLAIN_ANSWER = 300
 
@@ -98,29 +101,44 @@ def _are_joined(text: str, end_of_one: int, start_of_next: int) -> bool:
 
 
 def stated_answer(reply: str) -> str | None:
-    """The answer after the last "answer is", "Answer:" or "####"; without such words a reply that is one short line.
+    """The answer after the last "answer is", "Answer:" or "####", else the one that a reply without such words ends on.
 
-    Of a stated sentence ("Final Answer: The largest n is 34.") the last formula counts, else the last number.
+    Of a stated sentence ("Final Answer: The largest n is 34.") the last formula counts, else the last number. Without
+    the words, a reply that is nothing but an answer counts, else the last number of its last line: that is how GSM8K's
+    own solutions end (where they hold calculator marks, `<<6*7=42>>42 apples`, the last result counts).
     """
-    phrase = None
-    for phrase in _ANSWER_PHRASE.finditer(reply):  # noqa: B007
+    phrase = _last(_ANSWER_PHRASE, reply)
+    if phrase:
+        rest = reply[phrase.end() :].lstrip(_MARKDOWN + "\n")[:_LONGEST_PLAIN_ANSWER]
+        return _answer_in(rest.split("\n", 1)[0])
+    line = reply.rstrip().rpartition("\n")[2][-_LONGEST_PLAIN_ANSWER:].strip()
+    if line == reply.strip() and _is_bare_answer(line):
+        return _answer_in(line)
+    mark = _last(_CALCULATOR_MARK, line)
+    if mark:
+        return mark[1].strip()
+    number = _last(_NUMBER, line)
+    return number.group().rstrip(",") if number else None
+
+
+def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    match = None
+    for match in pattern.finditer(text):  # noqa: B007
         pass
-    if phrase is None:
-        line = reply.strip()
-        if "\n" in line or len(line) > _LONGEST_PLAIN_ANSWER or _PROSE_WORD.search(_without_math(line)):
-            return None
-    else:
-        rest = reply[phrase.end() : phrase.end() + 4 * _LONGEST_PLAIN_ANSWER].strip(_MARKDOWN + "\n")
-        line = rest.split("\n", 1)[0][:_LONGEST_PLAIN_ANSWER]
-    line = line.strip(_MARKDOWN).rstrip(".").strip(_MARKDOWN)
+    return match
+
+
+def _is_bare_answer(line: str) -> bool:
+    words = len(_PROSE_WORD.findall(_INLINE_MATH.sub(" ", line)))
+    return words == 0 or (words <= _MOST_UNIT_WORDS and _BARE_ANSWER.match(line) is not None)
+
+
+def _answer_in(line: str) -> str | None:
+    line = _CALCULATOR_MARK.sub("", line).strip(_MARKDOWN).rstrip(".").strip(_MARKDOWN)
     formulas = [first or second for first, second in _INLINE_MATH.findall(line)]
     if formulas:
         return formulas[-1].strip()
-    if len(_PROSE_WORD.findall(line)) > 1:
-        numbers = _NUMBER.findall(line)
-        return numbers[-1].rstrip(",") if numbers else line
+    numbers = _NUMBER.findall(line)
+    if numbers and len(_PROSE_WORD.findall(line)) > 1:
+        return numbers[-1].rstrip(",")
     return line or None
-
-
-def _without_math(line: str) -> str:
-    return _INLINE_MATH.sub(" ", line)

@@ -88,7 +88,7 @@ def _candidates(completion: str, gold_answer: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=100_000)
 def _gold_answer(gold: str | None) -> str:
-    text = (gold or "").strip()
+    text = "" if gold is None else str(gold).strip()
     boxes = boxed_answers(text)
     if boxes:
         return ", ".join(boxes)

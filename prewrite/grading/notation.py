@@ -39,6 +39,7 @@ _TEXT_COMMAND = re.compile(
 )
 _MATH_IN_TEXT = re.compile(r"[\s\d.,:;/+\-()%\\$]*")
 _REPEATING = re.compile(r"(\d*)\.(\d*)\\(?:overline|bar|overbar|dot)\s*(?:\{(\d+)\}|(\d))")
+_ELLIPSIS = re.compile(r"(\d{0,12})\.(\d{0,6}?)(\d{1,6}?)\3{2,20}\s*(?:\\(?:ldots|dots|cdots)(?![a-zA-Z])|\.\.\.)")
 _ALIASES = (
     (re.compile(r"\\(?:dfrac|tfrac|cfrac)(?![a-zA-Z])"), r"\\frac"),
     (re.compile(r"\\(?:dbinom|tbinom)(?![a-zA-Z])"), r"\\binom"),
@@ -48,11 +49,13 @@ _ALIASES = (
     (re.compile(r"\\lt(?![a-zA-Z])"), "<"),
     (re.compile(r"\\gt(?![a-zA-Z])"), ">"),
     (re.compile(r"\\(?:varnothing|O)(?![a-zA-Z])|\\\{\s*\\\}"), r"\\emptyset "),
+    (re.compile(r"\\overline\s*\{\s*([A-Z]{2,})\s*\}"), r"\1"),
     (re.compile(r"\\lbrace(?![a-zA-Z])"), r"\\{"),
     (re.compile(r"\\rbrace(?![a-zA-Z])"), r"\\}"),
     (re.compile(r"\\(?:lvert|rvert|vert|mid)(?![a-zA-Z])"), "|"),
     (re.compile(r"\\lbrack(?![a-zA-Z])"), "["),
     (re.compile(r"\\rbrack(?![a-zA-Z])"), "]"),
+    (re.compile(r"\*\*"), "^"),
     (re.compile(r"\\ast(?![a-zA-Z])|\*"), r"\\cdot "),
     (re.compile(r"\\div(?![a-zA-Z])"), "/"),
     (re.compile(r"\\degree(?![a-zA-Z])|\^\s*\{\s*\\circ\s*\}|\^\s*\\circ(?![a-zA-Z])"), r"\\degree "),
@@ -71,8 +74,8 @@ def normalise(answer: str) -> str:
     text = _NUMBER_GAP.sub("", _plain_characters(answer))
     text = _INVISIBLE_COMMAND.sub(" ", _DELIMITER.sub(" ", text.replace("\\\\", "\uf8ff")))
     text = _SPACE_COMMAND.sub(" ", text)
-    text = text.replace("\uf8ff", "\\\\")
-    text = _REPEATING.sub(_repeating_fraction, text)
+    text = text.replace("\uf8ff", "\\\\") if r"\begin" in text else re.sub(r"\uf8ff\s?(?=[a-zA-Z])", r"\\", text)
+    text = _REPEATING.sub(_repeating_fraction, _ELLIPSIS.sub(r"\1.\2\\overline{\3}", text))
     for pattern, replacement in _ALIASES:
         text = pattern.sub(replacement, text)
     text = _TEXT_COMMAND.sub(_text_command, text)
@@ -118,12 +121,20 @@ def _text_command(match: re.Match[str]) -> str:
     return rf" \text{{{content}}} "
 
 
+def without_text_commands(text: str) -> str:
+    return re.sub(r"\\text\{([^{}]*)\}", r"\1", text)
+
+
+def squeezed(text: str) -> str:
+    r"""Normalised LaTeX without the spaces and braces that change nothing: `\pmod{7}` = `\pmod 7`, but `1 1/2` ≠ `11/2`."""
+    return re.sub(r"(?<![\w])\s+|\s+(?!\w)", "", re.sub(r"\{(\w)\}", r" \1", text))
+
+
 def canonical_words(text: str) -> str:
     """Text for comparison by letters: no text commands, quotes or outer brackets, single spaces, lower case.
 
     Full stops between letters go too ("p.m." = "PM"), and a leading article.
     """
-    text = re.sub(r"\\text\{([^{}]*)\}", r"\1", text)
-    text = re.sub(r"(?<=[a-zA-Z])\.|[\"'`$]|(?<=\s)\\ ", "", text).casefold()
+    text = re.sub(r"(?<=[a-zA-Z])\.|[\"'`$]|(?<=\s)\\ ", "", without_text_commands(text)).casefold()
     text = re.sub(r"\s*([,;:()])\s*", r"\1", re.sub(r"\s+", " ", text)).strip(_SENTENCE_END)
     return re.sub(r"^(?:an?|the) (?=\w)", "", text)

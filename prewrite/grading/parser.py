@@ -42,6 +42,7 @@ _RELATIONS = {"=": "=", "<": "<", ">": ">", r"\le": "<=", r"\ge": ">=", r"\ne": 
 _WORD_COMMANDS = FUNCTIONS | {"log", "sqrt", "pi", "theta", "alpha", "beta", "infty"}
 _SPELLED = {"asin": "arcsin", "acos": "arccos", "atan": "arctan"}
 _CONJUNCTIONS = {"and", "or"}
+WORDS_IN_FORMULAS = _WORD_COMMANDS | set(_SPELLED) | _CONJUNCTIONS | set(KNOWN_UNITS)
 _SHORT_WORDS = {"yes", "no", "odd", "even", "all", "none", "dne", "am", "pm", "nan"}
 _PRODUCT_WORD_LENGTH = 3
 _CONSTANTS = {r"\pi": "pi", r"\infty": "inf", r"\emptyset": "emptyset"}
@@ -54,6 +55,7 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _LETTER_LIST = re.compile(r"\(?[A-Z]\)?(?:\s*(?:,|&|and|or)\s*\(?[A-Z]\)?)+")
+_LETTERED_NUMBER = re.compile(r"(?=[A-Z]*\d)([0-9A-Z]*[A-Z][0-9A-Z]*)\s*_\s*\{?\s*(1[1-9]|2\d|3[0-6])\s*\}?")
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
 _SPACED_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?: \d{3})+(?![\d/]| ?\d)")
 
@@ -69,6 +71,8 @@ def parse(answer: str, thousands_commas: bool = True) -> Node:
     if thousands_commas:
         answer = _THOUSANDS.sub(lambda match: match.group().replace(",", ""), answer)
     answer = _SPACED_THOUSANDS.sub(lambda match: match.group().replace(" ", ""), answer)
+    if lettered := _LETTERED_NUMBER.fullmatch(answer):
+        return ("base", lettered[1], int(lettered[2]))
     return _Parser(answer).parse_all()
 
 

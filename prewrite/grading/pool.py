@@ -2,9 +2,9 @@
 
 A worker is a fresh Python program (`worker.main`) on two pipes, not a fork of this process: the trainer holds CUDA,
 NCCL and vLLM threads that a fork would break, and a spawned `multiprocessing` child would import the user's main
-script. It gets one job at a time. One that passes its deadline is killed and replaced; nothing else is lost.
+script. It gets one job at a time; one that uses up its processor time ends with it, and a new one takes its place.
 
-Jobs run in two rounds: a short deadline first, so that a batch of hostile answers cannot keep honest ones waiting, then
+Jobs run in two rounds: a short limit first, so that a batch of hostile answers cannot keep honest ones waiting, then
 those that passed it again with a long one, as far as the budget lasts.
 """
 
@@ -15,21 +15,23 @@ import logging
 import os
 import queue
 import select
+import signal
 import subprocess
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
-FIRST_DEADLINE_S = 0.4
-LAST_DEADLINE_S = 5.0
+FIRST_PROCESSOR_S = 0.4
+LAST_PROCESSOR_S = 2.0
 START_DEADLINE_S = 120.0
 MAX_WORKERS = 8
 
 _READY = b"ready\n"
 _PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
-_PROGRAM = "import sys; sys.path.append(sys.argv[1]); from prewrite.grading.worker import main; main(float(sys.argv[2]))"
+_PROGRAM = "import sys; sys.path.append(sys.argv[1]); from prewrite.grading.worker import main; main()"
 _log = logging.getLogger(__name__)
 
 Job = tuple[str, tuple[str, ...]]
@@ -37,7 +39,7 @@ Job = tuple[str, tuple[str, ...]]
 
 
 class Failure(enum.Enum):
-    TIMED_OUT = enum.auto()
+    TOO_SLOW = enum.auto()
     DIED = enum.auto()
     NOT_REACHED = enum.auto()
 
@@ -51,29 +53,36 @@ class _Worker:
     def __init__(self) -> None:
         self.process: subprocess.Popen[bytes] | None = None
 
-    def ask(self, job: Job, deadline_s: float) -> Outcome:
-        """The verdict on a job, or why there is none; then the next job gets a new process."""
-        self.start()
-        assert self.process is not None and self.process.stdin is not None
-        try:
-            self.process.stdin.write(json.dumps(job).encode() + b"\n")
-            self.process.stdin.flush()
-            reply = self._read_line(deadline_s)
-        except BrokenPipeError:
-            reply = Failure.DIED
-        if isinstance(reply, Failure):
-            self.kill()
-            return reply
-        return json.loads(reply)
+    def ask(self, job: Job, processor_s: float, end: float) -> Outcome:
+        """The verdict on a job, or why there is none; then the next job gets a new process.
 
-    def start(self) -> None:
+        end: the time (monotonic) at which the batch's budget is spent.
+        """
+        process = self.start()
+        assert process.stdin is not None
+        line = None
+        with suppress(BrokenPipeError):
+            process.stdin.write(json.dumps((*job, processor_s)).encode() + b"\n")
+            process.stdin.flush()
+            line = self._read_line(end)
+        if line:
+            return json.loads(line)
+        exit_code = process.wait() if line == b"" else None
+        self.kill()
+        if line is None:
+            return Failure.NOT_REACHED
+        return Failure.TOO_SLOW if exit_code == -signal.SIGPROF else Failure.DIED
+
+    def start(self) -> "subprocess.Popen[bytes]":
         if self.process is not None and self.process.poll() is None:
-            return
-        command = [sys.executable, "-P", "-c", _PROGRAM, _PACKAGE_ROOT, str(2 * LAST_DEADLINE_S)]
+            return self.process
+        self.kill()
+        command = [sys.executable, "-P", "-c", _PROGRAM, _PACKAGE_ROOT]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        if self._read_line(START_DEADLINE_S) != _READY:
+        if self._read_line(time.monotonic() + START_DEADLINE_S) != _READY:
             self.kill()
             raise RuntimeError("A grading worker process did not start; its own error message stands above.")
+        return self.process
 
     def kill(self) -> None:
         if self.process is None:
@@ -82,24 +91,23 @@ class _Worker:
         self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout):
             assert pipe is not None
-            try:
+            with suppress(BrokenPipeError):
                 pipe.close()
-            except BrokenPipeError:
-                pass
         self.process = None
 
-    def _read_line(self, deadline_s: float) -> bytes | Failure:
+    def _read_line(self, end: float) -> bytes | None:
+        """One line, b"" if the process ended without one, None if `end` came first."""
         assert self.process is not None and self.process.stdout is not None
         descriptor = self.process.stdout.fileno()
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
-        end, line = time.monotonic() + deadline_s, b""
+        line = b""
         while not line.endswith(b"\n"):
             if not poll.poll(max(0.0, end - time.monotonic()) * 1000):
-                return Failure.TIMED_OUT
+                return None
             received = os.read(descriptor, 4096)
             if not received:
-                return Failure.DIED
+                return b""
             line += received
         return line
 
@@ -115,13 +123,13 @@ class WorkerPool:
         self._started = False
 
     def grade(self, jobs: list[Job], budget_s: float) -> list[bool | None]:
-        """The verdicts on the jobs: False for one that passed its last deadline, None for one that was not reached."""
+        """The verdicts on the jobs: False for one that is too slow to grade, None for one that was not reached."""
         self._start()
         end = time.monotonic() + budget_s
-        outcomes = self._round(jobs, FIRST_DEADLINE_S, end)
-        late = [index for index, outcome in enumerate(outcomes) if outcome is Failure.TIMED_OUT]
-        for index, outcome in zip(late, self._round([jobs[i] for i in late], LAST_DEADLINE_S, end), strict=True):
-            outcomes[index] = outcome
+        outcomes = self._round(jobs, FIRST_PROCESSOR_S, end)
+        slow = [index for index, outcome in enumerate(outcomes) if outcome is Failure.TOO_SLOW]
+        for index, outcome in zip(slow, self._round([jobs[i] for i in slow], LAST_PROCESSOR_S, end), strict=True):
+            outcomes[index] = outcome if outcome is not Failure.NOT_REACHED else Failure.TOO_SLOW
         return [self._verdict(job, outcome) for job, outcome in zip(jobs, outcomes, strict=True)]
 
     def close(self) -> None:
@@ -137,13 +145,11 @@ class WorkerPool:
                     self._idle.put(worker)
                 self._started = True
 
-    def _round(self, jobs: list[Job], deadline_s: float, end: float) -> list[Outcome]:
+    def _round(self, jobs: list[Job], processor_s: float, end: float) -> list[Outcome]:
         def ask(job: Job) -> Outcome:
-            if time.monotonic() > end:
-                return Failure.NOT_REACHED
             worker = self._idle.get()
             try:
-                return worker.ask(job, deadline_s)
+                return worker.ask(job, processor_s, end) if time.monotonic() < end else Failure.NOT_REACHED
             finally:
                 self._idle.put(worker)
 
@@ -151,9 +157,9 @@ class WorkerPool:
 
     def _verdict(self, job: Job, outcome: Outcome) -> bool | None:
         if outcome is Failure.DIED:
-            _log.warning("A grading worker died on the gold %r with the answers %r: no verdict.", *job)
+            _log.warning("A grading worker died on the gold %.200r with the answers %.200r: no verdict.", *job)
         if isinstance(outcome, Failure):
-            return False if outcome is Failure.TIMED_OUT else None
+            return False if outcome is Failure.TOO_SLOW else None
         return outcome
 
 

@@ -29,7 +29,7 @@ def find_label(text: str, labels: Sequence[str]) -> str | None:
     - a negated label is the other one of two, and no answer among more;
     - abbreviations, other word forms and words outside the set are no labels.
     """
-    reply = re.sub(r"[*`\"“”]", "", unicodedata.normalize("NFKC", answer_part(text))).strip()
+    reply = re.sub(r"[*`\"“”]", "", unicodedata.normalize("NFKC", answer_part(text)).replace("’", "'")).strip()
     mentions = _mentions(reply, labels)
     found = {label for _, _, label in mentions if label is not None}
     if len(found) <= 1:
@@ -55,11 +55,13 @@ def _mentions(reply: str, labels: Sequence[str]) -> list[tuple[int, int, str | N
 
 
 def _form(label: str) -> str:
-    return re.sub(r"[\s_-]+", " ", re.sub(r"\s*/\s*", "/", label)).casefold()
+    spaced = re.sub(r"[\s_-]+", " ", re.sub(r"\s*/\s*", "/", label)).casefold()
+    return re.sub(r"(?<=[a-z]) (?=\d)", "", spaced)
 
 
 def _pattern(label: str) -> str:
     pattern = re.sub(r"(?:\\[ -]|_)+", r"[\\s_-]+", re.escape(label)).replace("/", r"\s*/\s*")
+    pattern = re.sub(r"(?<=[a-zA-Z])(?=\d)", r"\\s?", pattern)
     return pattern if len(label) == 1 and label.isalpha() else f"(?i:{pattern})"
 
 

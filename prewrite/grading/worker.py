@@ -1,7 +1,7 @@
 """One grading process: reads a job a line, writes a verdict a line, ends when its input does.
 
-It limits itself before it works: memory, no core dump, and for each job an alarm that ends the process, so that it
-dies even if its parent did first. The parent's own deadline (see `pool`) is shorter.
+It limits itself: memory, and for each job the processor time, after which the kernel ends it, whatever it is doing and
+even if its parent is gone. Processor time, so that a busy machine makes no right answer wrong.
 """
 
 import json
@@ -12,16 +12,18 @@ import resource
 import signal
 import sys
 
-from prewrite.grading.compare import same_answer
-from prewrite.grading.notation import canonical_words, normalise
-from prewrite.grading.parser import Unreadable, parse
+from prewrite.grading.compare import MEANINGS, same_answer
+from prewrite.grading.notation import canonical_words, normalise, squeezed, without_text_commands
+from prewrite.grading.parser import WORDS_IN_FORMULAS, Unreadable, parse
 
 MEMORY_LIMIT_BYTES = 2 * 1024**3
-READY = b"ready\n"
 
-_LARGE_OPERATOR = re.compile(r"\\(?:i?int|oint|sum|prod|lim|overline|pmod|equiv|setminus|cap|times)(?![a-zA-Z])")
-_CHOICE_LETTER = re.compile(r"\(?([a-z])\)?")
-_CHOICE_WITH_TEXT = re.compile(r"(?:option |choice |answer:?)?(?:\(([a-z])\)|([a-z])(?:[):.]|$)).*", re.DOTALL)
+_BEYOND_PARSER = re.compile(r"\\(?:i?int|oint|sum|prod|lim|pmod|equiv|setminus|cap|cup|begin\{cases\})(?![a-zA-Z])")
+_LONGEST_FOR_MATH_VERIFY = 300
+_CHOICE = re.compile(
+    r"\s*(?:(?:[Oo]ption|[Cc]hoice|[Aa]nswer:?)\s*)?(?:\(([A-Za-z])\)|([A-Z])(?=\s*(?:[):.].*)?$))", re.DOTALL
+)
+_BARE_WORD = re.compile(r"(?<![\\a-zA-Z{])[a-zA-Z]{2,}")
 _PROSE_WORDS = 3
 
 
@@ -37,38 +39,46 @@ def grade(gold: str, answers: list[str]) -> bool | None:
 
 def _grade_one(gold: str, answer: str) -> bool | None:
     gold, answer = normalise(gold), normalise(answer)
-    if gold == answer:
-        return True
     gold_words, words = canonical_words(gold), canonical_words(answer)
-    if gold_words == words and re.search("[a-z]{2}", words):
+    if gold == answer or squeezed(gold) == squeezed(answer) or (gold_words == words and re.search("[a-z]{2}", words)):
         return True
-    choice = _CHOICE_LETTER.fullmatch(gold_words)
-    if choice and (chosen := _CHOICE_WITH_TEXT.fullmatch(words)):
-        return choice[1] == (chosen[1] or chosen[2])
+    gold_choice, choice = _CHOICE.match(without_text_commands(gold)), _CHOICE.match(without_text_commands(answer))
+    if gold_choice and choice and len(gold_words.strip("()")) == 1:
+        return (gold_choice[1] or gold_choice[2]).upper() == (choice[1] or choice[2]).upper()
     readings = (True, False) if "," in gold and "," in answer else (True,)
-    return any(verdicts := [_compare(gold, answer, thousands) for thousands in readings]) or (
-        None if None in verdicts else False
-    )
+    verdicts = [_compare(gold, answer, thousands_commas) for thousands_commas in readings]
+    return True if True in verdicts else verdicts[0]
 
 
 def _compare(gold: str, answer: str, thousands_commas: bool) -> bool | None:
+    if _is_prose(gold):
+        return None
     try:
         gold_tree = parse(gold, thousands_commas)
     except Unreadable:
-        is_prose = len(re.findall(r"(?<![\\a-zA-Z])[a-zA-Z]{2,}", re.sub(r"\\text\{[^{}]*\}", "", gold))) >= _PROSE_WORDS
-        return None if is_prose else _math_verify(gold, answer)
+        return _math_verify(gold, answer)
     try:
         return same_answer(gold_tree, parse(answer, thousands_commas))
     except Unreadable:
-        return bool(_LARGE_OPERATOR.search(answer)) and bool(_math_verify(gold, answer))
+        return bool(_math_verify(gold, answer))
+
+
+def _is_prose(gold: str) -> bool:
+    words = [word.lower() for word in _BARE_WORD.findall(gold)]
+    return sum(word not in WORDS_IN_FORMULAS for word in words) >= _PROSE_WORDS and canonical_words(gold) not in MEANINGS
 
 
 def _math_verify(gold: str, answer: str) -> bool | None:
-    """math-verify's word on notation beyond our parser (sums, integrals, congruences); None if it cannot read the gold.
+    """math-verify's word where the notation is beyond our parser (sums, integrals, congruences), None elsewhere.
 
-    Its time-outs stay off: they are alarms, and this process has its own.
+    Its own time-outs stay off: they are alarms, work in a main thread only, and miss what hangs in C code.
     """
+    if not _BEYOND_PARSER.search(gold + answer) or len(gold + answer) > _LONGEST_FOR_MATH_VERIFY:
+        return None
+    timer = signal.setitimer(signal.ITIMER_PROF, 0)  # the import is ours, not the answer's
     from math_verify import LatexExtractionConfig, parse, verify
+
+    signal.setitimer(signal.ITIMER_PROF, *timer)
 
     def read(text: str) -> list:
         config = [LatexExtractionConfig(boxed_match_priority=-1)]
@@ -80,22 +90,22 @@ def _math_verify(gold: str, answer: str) -> bool | None:
     return bool(answer) and verify(gold_forms, read(answer), timeout_seconds=None)
 
 
-def main(job_seconds: float) -> None:
+def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT_BYTES, MEMORY_LIMIT_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     sys.setrecursionlimit(10_000)
     logging.disable()
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb", buffering=0)
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    replies.write(READY)
+    replies.write(b"ready\n")
     for line in sys.stdin.buffer:
-        gold, answers = json.loads(line)
-        signal.setitimer(signal.ITIMER_REAL, job_seconds)
+        gold, answers, processor_seconds = json.loads(line)
+        signal.setitimer(signal.ITIMER_PROF, processor_seconds)
         try:
             verdict = grade(gold, answers)
         except (MemoryError, RecursionError):
             verdict = False
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         replies.write(json.dumps(verdict).encode() + b"\n")

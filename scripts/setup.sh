@@ -41,7 +41,7 @@ else
     "$python" -m venv .venv
   fi
   echo "setup: installing $requirements into .venv (the first time: minutes, and gigabytes of disk)"
-  pip="env -u PIP_USER .venv/bin/python -m pip --disable-pip-version-check --no-input -qq"
+  pip=".venv/bin/python -m pip --disable-pip-version-check --no-input -qq"
   if [ "$device" = cpu ]; then
     $pip install --no-deps -r "$requirements" || fail "the install failed; pip says why above." \
       "If it did not find torch+cpu: give pip the package index of PyTorch's CPU builds (PyTorch's install page" \

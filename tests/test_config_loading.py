@@ -1,0 +1,268 @@
+import json
+
+import pytest
+
+from prewrite.config import Config
+from prewrite.config_loading import check_world, config_hash, config_table, dump_config, load_config
+from prewrite.errors import UserError
+
+MINIMAL = {
+    "policy": {"model": "some/model"},
+    "data": {"tasks": ["sentiment"]},
+    "task_model": {"model": "some/model"},
+    "training": {"max_steps": 2},
+}
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes a config file: `MINIMAL`, each given section merged into its own."""
+
+    def write_config(**sections):
+        data = {name: dict(section) for name, section in MINIMAL.items()}
+        for name, value in sections.items():
+            data[name] = {**data.get(name, {}), **value} if isinstance(value, dict) else value
+        path = tmp_path / "config.json"
+        path.write_text(json.dumps(data), encoding="utf-8")
+        return path
+
+    return write_config
+
+
+def refusal(path, *overrides):
+    with pytest.raises(UserError) as caught:
+        load_config(path, overrides)
+    return str(caught.value)
+
+
+def test_minimal_config_takes_defaults(write):
+    config = load_config(write())
+    assert config.training.max_steps == 2
+    assert config.rollout.num_generations == 8
+    assert config.loss.loss_type == "dapo"
+
+
+def test_unknown_key_names_the_nearest(write):  # case system-001
+    message = refusal(write(training={"learning_rat": 1e-6}))
+    assert "training.learning_rat: unknown key" in message
+    assert "did you mean training.learning_rate?" in message
+
+
+def test_unknown_key_far_from_all_is_refused_without_a_guess(write):
+    message = refusal(write(zzzzqqqq=1))
+    assert "zzzzqqqq: unknown key" in message
+    assert "did you mean" not in message
+
+
+def test_key_in_the_wrong_section_is_told_where_it_belongs(write):
+    assert "did you mean training.learning_rate?" in refusal(write(policy={"learning_rate": 1e-6}))
+
+
+def test_number_as_text_is_refused(write):  # case system-003 leaves the choice between this and reading the number
+    message = refusal(write(training={"learning_rate": "1e-6"}))
+    assert 'training.learning_rate: given "1e-6"' in message
+    assert "without quotes" in message
+
+
+@pytest.mark.parametrize("truthy_text", ["false", "true", "0", ""])
+def test_text_is_no_bool(write, truthy_text):  # case system-004
+    assert "policy.gradient_checkpointing: given" in refusal(write(policy={"gradient_checkpointing": truthy_text}))
+
+
+def test_byte_order_mark_is_read_over(write, tmp_path):  # case system-008
+    plain = write()
+    marked = tmp_path / "marked.json"
+    marked.write_bytes(b"\xef\xbb\xbf" + plain.read_bytes())
+    assert load_config(marked) == load_config(plain)
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value"),
+    [
+        ("training", "max_steps", 1.5),
+        ("training", "max_steps", True),
+        ("training", "max_steps", 0),
+        ("training", "learning_rate", -1e-6),
+        ("training", "learning_rate", float("nan")),
+        ("training", "learning_rate", None),
+        ("rollout", "num_generations", 1),
+        ("rollout", "temperature", 0),
+        ("rollout", "top_p", 1.5),
+        ("data", "tasks", "sentiment"),
+        ("loss", "loss_type", "ppo"),
+        ("loss", "epsilon", 1),
+        ("policy", "model", 7),
+        ("task_model", "max_failure_share", 2),
+    ],
+)
+def test_wrong_type_or_range_is_refused_by_name(write, section, key, value):
+    assert f"{section}.{key}" in refusal(write(**{section: {key: value}}))
+
+
+def test_every_fault_in_one_message(write):
+    path = write(
+        policy={"modle": "x"},
+        data={"tasks": []},
+        rollout={"num_generations": 1},
+        training={"learning_rate": "fast", "max_stepz": 3},
+    )
+    message = refusal(path)
+    assert "5 faults" in message
+    for where in ("policy.modle", "data:", "rollout.num_generations", "training.learning_rate", "training.max_stepz"):
+        assert where in message
+
+
+def test_missing_section_and_key_are_named(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text('{"policy": {}, "data": {"tasks": ["sst2"]}, "training": {"max_steps": 1}}', encoding="utf-8")
+    message = refusal(path)
+    assert "task_model: missing" in message
+    assert "policy.model: missing" in message
+
+
+@pytest.mark.parametrize("text", ["", "{", "{'a': 1}", '{"seed": 1,}'])
+def test_not_json(tmp_path, text):
+    path = tmp_path / "config.json"
+    path.write_text(text, encoding="utf-8")
+    message = refusal(path)
+    assert "not JSON" in message
+    assert str(path) in message
+
+
+def test_file_without_an_object(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text("[1]", encoding="utf-8")
+    assert "one JSON object" in refusal(path)
+
+
+def test_repeated_key_is_refused(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text('{"training": {"max_steps": 1, "max_steps": 2}}', encoding="utf-8")
+    assert "'max_steps' is given twice" in refusal(path)
+
+
+def test_missing_file_folder_and_other_encoding(tmp_path):
+    latin = tmp_path / "latin.json"
+    latin.write_bytes('{"run_name": "café"}'.encode("latin-1"))
+    for path in (tmp_path / "absent.json", tmp_path, latin):
+        message = refusal(path)
+        assert str(path) in message
+        assert "cannot be read" in message
+
+
+def test_set_with_section_without_section_and_top_level(write):
+    config = load_config(
+        write(), ["training.max_steps=4", "num_generations=16", "run_name=try", "seed=3", 'tasks=["sst2"]']
+    )
+    assert config.training.max_steps == 4
+    assert config.rollout.num_generations == 16
+    assert (config.run_name, config.seed, config.data.tasks) == ("try", 3, ["sst2"])
+
+
+def test_set_keeps_equals_signs_and_the_last_one_wins(write):
+    config = load_config(write(), ["instruction=x = y", "seed=1", "seed=2"])
+    assert config.data.instruction == "x = y"
+    assert config.seed == 2
+
+
+def test_set_null_takes_a_value_away(write):
+    config = load_config(write(), ["max_steps=null", "num_train_epochs=2"])
+    assert config.training.max_steps is None
+    assert config.training.num_train_epochs == 2
+
+
+def test_set_of_an_ambiguous_key_names_the_sections(write):
+    message = refusal(write(), "temperature=0.5")
+    assert "rollout.temperature" in message
+    assert "task_model.temperature" in message
+
+
+def test_set_of_an_unknown_key_names_the_nearest(write):
+    assert "did you mean training.max_steps?" in refusal(write(), "max_step=4")
+    assert "did you mean training.max_steps?" in refusal(write(), "training.max_step=4")
+    assert "trainin" in refusal(write(), "trainin.max_steps=4")
+
+
+@pytest.mark.parametrize("override", ["max_steps", "=4", ""])
+def test_set_without_key_or_value(write, override):
+    assert "the rule is key=value" in refusal(write(), override)
+
+
+def test_set_is_checked_like_the_file(write):
+    assert "rollout.num_generations" in refusal(write(), "num_generations=1")
+    assert "training.max_steps" in refusal(write(), "max_steps=many")
+
+
+@pytest.mark.parametrize("cut", [{"top_p": 0.9}, {"top_k": 50}, {"min_p": 0.1}])
+def test_cut_sampling_needs_the_correction_off(write, cut):
+    (name,) = cut
+    message = refusal(write(rollout=cut))
+    assert name in message
+    assert "sampler_correction" in message
+    load_config(write(rollout=cut, loss={"sampler_correction": "none"}))
+
+
+def test_whole_distribution_spelled_out_is_no_cut(write):
+    load_config(write(rollout={"top_p": 1.0, "top_k": 0, "min_p": 0.0}))
+
+
+@pytest.mark.parametrize("loss_type", ["dapo", "dr_grpo", "cispo", "sapo"])
+def test_sequence_ratio_is_refused_with_token_summed_losses(write, loss_type):
+    message = refusal(write(loss={"importance_sampling_level": "sequence", "loss_type": loss_type}))
+    assert "importance_sampling_level" in message
+    load_config(write(loss={"importance_sampling_level": "sequence", "loss_type": "grpo"}))
+
+
+def test_one_run_length(write):
+    assert "one of the two" in refusal(write(training={"num_train_epochs": 1}))
+    assert "one of the two" in refusal(write(), "max_steps=null")
+
+
+def test_one_source_of_instructions(write):
+    assert "one of the two" in refusal(write(data={"instructions_file": "rows.jsonl"}))
+    assert "one of the two" in refusal(write(data={"tasks": []}))
+    faulty = write(data={"tasks": [], "instructions_file": "rows.jsonl", "instruction": "Do it."})
+    assert "brings its own instructions" in refusal(faulty)
+
+
+def test_reward_weights_and_parameters_match_the_functions(write):
+    assert "2 `reward_weights` for 1" in refusal(write(reward={"reward_weights": [1.0, 0.5]}))
+    assert "is empty" in refusal(write(reward={"reward_funcs": []}))
+    assert "leak" in refusal(write(reward={"reward_kwargs": {"leak": {}}}))
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b"])
+def test_run_name_is_one_folder(write, name):
+    assert "run_name" in refusal(write(run_name=name))
+
+
+def test_whole_groups_over_the_ranks(write):
+    # 4 x 3 x 2 ranks = 24 rollouts: 3 groups of 8; on 1 rank 12, which is no whole number of them
+    config = load_config(write(training={"per_device_train_batch_size": 4, "gradient_accumulation_steps": 3}))
+    check_world(config, 2)
+    with pytest.raises(UserError, match=r"12 rollouts .*num_generations 8"):
+        check_world(config, 1)
+
+
+def test_dump_reads_back_as_the_same_config(write, tmp_path):
+    config = load_config(write(data={"instruction": "Résumé – “quoted”"}))
+    again = tmp_path / "again.json"
+    again.write_text(dump_config(config), encoding="utf-8")
+    assert load_config(again) == config
+    assert config_hash(load_config(again)) == config_hash(config)
+    assert config_hash(load_config(again, ["seed=9"])) != config_hash(config)
+
+
+def test_key_itself_never_enters_the_dump(write, monkeypatch):
+    monkeypatch.setenv("TASK_KEY", "sk-secret")
+    dumped = dump_config(load_config(write(task_model={"api_key_env": "TASK_KEY"})))
+    assert "TASK_KEY" in dumped
+    assert "sk-secret" not in dumped
+
+
+def test_table_explains_every_setting():
+    table = config_table()
+    for section, info in Config.model_fields.items():
+        settings = getattr(info.annotation, "model_fields", None)
+        for key in settings or [section]:
+            assert f"| `{key}` |" in table

@@ -74,6 +74,8 @@ class _Setup:
 
 
 def _set_up(arguments: argparse.Namespace) -> _Setup:
+    if not arguments.prompts.is_file():
+        raise UserError(f"{arguments.prompts}: there is no such file; give a run's log.jsonl or a list of instructions")
     beside = arguments.prompts.with_name("config.json")
     config_path = arguments.config or (beside if beside.is_file() else None)
     config = load_config(config_path) if config_path else None

@@ -345,16 +345,20 @@ def _distinct(items: tuple[Node, ...]) -> tuple[Node, ...]:
 
 
 def _same_scalar(gold: Node, answer: Node) -> bool:
-    if gold[0] == answer[0] == "unit" and units_conflict(gold[2], answer[2]):
+    if units_conflict(_unit(gold), _unit(answer)):
         return False
-    gold, answer = (_simplified(node[1]) if node[0] == "unit" else node for node in (gold, answer))
     if "base" in (gold[0], answer[0]):
         return _same_in_base(gold, answer)
+    gold, answer = (_simplified(node[1]) if node[0] == "unit" else node for node in (gold, answer))
     if "ratio" in (gold[0], answer[0]):
         return _same_ratio(gold, answer)
     if gold[0] == answer[0] and gold[0] in ("percent", "degree"):
         return _same_number(gold[1], answer[1])
     return any(_same_number(one, other) for one in _readings(gold, answer) for other in _readings(answer, gold))
+
+
+def _unit(node: Node) -> str:
+    return node[2] if node[0] == "unit" else node[0] if node[0] in ("percent", "degree") else ""
 
 
 def _readings(node: Node, other: Node) -> tuple[Node, ...]:

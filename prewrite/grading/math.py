@@ -22,7 +22,8 @@ LONGEST_ANSWER = 2_000
 _LONGEST_PLAIN_NUMBER = 100
 _PLAIN_NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?")
 _PLAIN_FRACTION = re.compile(r"(-?)(?:\\[dt]?frac\{(\d+)\}\{(\d+)\}|(\d+)/(\d+))")
-_CHOICE_LETTER = re.compile(r"(?:\\text(?:bf)?\{)?\(?([A-Z])\)?\}?")
+_CHOICE_LETTER = re.compile(r"(?:\\text(?:bf)?\{)?\(?[A-Z]\)?\}?")
+_OPTION = re.compile(r"(?:\\text(?:bf)?\{)?\(?[A-Z](?:[):.}]|$)")
 _GSM8K_MARK = "####"
 
 
@@ -81,7 +82,7 @@ def _candidates(completion: str, gold_answer: str) -> tuple[str, ...]:
     if len(boxes) > 1:
         candidates.append(", ".join(boxes))
     stated = stated_answer(reply) if _CHOICE_LETTER.fullmatch(gold_answer) else None
-    if stated and _CHOICE_LETTER.fullmatch(stated) and not _CHOICE_LETTER.match(boxes[-1]):
+    if stated and _CHOICE_LETTER.fullmatch(stated) and not _OPTION.match(boxes[-1]):
         candidates.append(stated)
     return tuple(candidate for candidate in candidates if len(candidate) <= LONGEST_ANSWER or candidate == gold_answer)
 

@@ -8,22 +8,32 @@ _SPELLINGS = {
     "s": "s sec second", "min": "min minute", "h": "h hr hour", "day": "day", "week": "week", "month": "month",
     "year": "year yr", "dollar": "dollar usd buck", "cent": "cent", "euro": "euro", "kg": "kg kilogram",
     "g": "g gm gram", "lb": "lb pound", "oz": "oz ounce", "l": "l liter litre", "ml": "ml milliliter", "mph": "mph",
-    "degree": "degree deg", "am": "am", "pm": "pm", "square": "square sq", "cubic": "cubic cu", "per": "per",
+    "degree": "degree deg", "percent": "percent", "am": "am", "pm": "pm", "square": "square sq", "cubic": "cubic cu", "per": "per",
 }  # fmt: skip
-KNOWN_UNITS = {form: unit for unit, spellings in _SPELLINGS.items() for word in spellings.split() for form in (word, word + "s")}
+KNOWN_UNITS = {
+    form: unit for unit, spellings in _SPELLINGS.items() for word in spellings.split() for form in (word, word + "s")
+}
 _IGNORED = {"unit", "units", "of", "the", "a", "total", ""}
-_POWERS = {"square": "^2", "cubic": "^3"}
+_POWERS = {"square": "^2", "sq": "^2", "cubic": "^3", "cu": "^3"}
 
 
 def units_conflict(one: str, other: str) -> bool:
-    """Whether both units are known and differ: "cm" and "m" do, "cm" and "apples" or no unit do not."""
+    """Whether two units tell two answers apart: "cm" and "m" do, "%" and anything else; "cm" and "apples" do not.
+
+    "" stands for no unit, which conflicts with none.
+    """
+    if not one or not other:
+        return False
     one_known, other_known = _known(one), _known(other)
-    return one_known is not None and other_known is not None and one_known != other_known
+    if ["percent"] in (one_known, other_known):
+        return one_known != other_known
+    return bool(one_known) and bool(other_known) and one_known != other_known
 
 
-def _known(unit: str) -> list[str] | None:
+def _known(unit: str) -> list[str]:
+    """The words of a unit in one spelling, sorted; [] where one of them is no known unit."""
     words = re.findall(r"[a-z]+|\^-?\d", unit.lower().replace(".", "").replace("/", " per "))
-    canonical = [KNOWN_UNITS.get(word, word) for word in words if word not in _IGNORED]
-    if not canonical or any(word not in _SPELLINGS and not word.startswith("^") for word in canonical):
-        return None
-    return sorted(_POWERS.get(word, word) for word in canonical)
+    canonical = [_POWERS.get(word) or KNOWN_UNITS.get(word) or word for word in words if word not in _IGNORED]
+    if any(word not in _SPELLINGS and not word.startswith("^") for word in canonical):
+        return []
+    return sorted(canonical)

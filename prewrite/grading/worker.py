@@ -23,7 +23,7 @@ _LONGEST_FOR_MATH_VERIFY = 300
 _CHOICE = re.compile(
     r"\s*(?:(?:[Oo]ption|[Cc]hoice|[Aa]nswer:?)\s*)?(?:\(([A-Za-z])\)|([A-Z])(?=\s*(?:[):.].*)?$))", re.DOTALL
 )
-_BARE_WORD = re.compile(r"(?<![\\a-zA-Z{])[a-zA-Z]{2,}")
+_WORDS_ONLY = re.compile(r"[a-zA-Z\s,.;:'!?-]+")
 _PROSE_WORDS = 3
 
 
@@ -64,8 +64,8 @@ def _compare(gold: str, answer: str, thousands_commas: bool) -> bool | None:
 
 
 def _is_prose(gold: str) -> bool:
-    words = [word.lower() for word in _BARE_WORD.findall(gold)]
-    return sum(word not in WORDS_IN_FORMULAS for word in words) >= _PROSE_WORDS and canonical_words(gold) not in MEANINGS
+    words = [word for word in re.findall(r"\b[a-z]{2,}\b", gold) if word not in WORDS_IN_FORMULAS]
+    return len(words) >= _PROSE_WORDS and bool(_WORDS_ONLY.fullmatch(gold)) and canonical_words(gold) not in MEANINGS
 
 
 def _math_verify(gold: str, answer: str) -> bool | None:

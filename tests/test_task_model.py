@@ -350,7 +350,7 @@ def test_the_key_comes_from_the_environment_and_is_shown_nowhere(monkeypatch, ca
     caplog.set_level(logging.DEBUG)
 
     def behaviour(body, tried):
-        return Reply(status=401, body="x" * 290 + "Incorrect API key: sk-very-secret")
+        return Reply(status=401, body="x" * 275 + "Incorrect API key: sk-very-secret")
 
     with FaultServer(behaviour) as server, task_model(server.base_url, api_key_env="TASK_KEY") as model:
         (answer,) = model.ask([Call("q")])

@@ -65,7 +65,7 @@ def session_members(session: int) -> list[str]:
 
 def processes_that_name(text: str) -> list[int]:
     """Ids of the living processes with the text on their command line."""
-    found = subprocess.run(["pgrep", "-f", text], capture_output=True, text=True).stdout
+    found = subprocess.run(["pgrep", "-f", "--", text], capture_output=True, text=True).stdout
     return [int(pid) for pid in found.split()]
 
 

@@ -79,7 +79,7 @@ def normalise(answer: str) -> str:
     for pattern, replacement in _ALIASES:
         text = pattern.sub(replacement, text)
     text = _TEXT_COMMAND.sub(_text_command, text)
-    text = text.strip(_SENTENCE_END)
+    text = text.rstrip(_SENTENCE_END).lstrip(" \t\n,;:")
     return re.sub(r"\s+", " ", text)
 
 

@@ -382,6 +382,8 @@ class _Parser:
             return self.until("}", self.items)
         if self.kind() == "number":
             _, token, spaced = self.tokens[self.position]
+            if not token.isdigit():
+                return number(self.take())
             self.tokens[self.position : self.position + 1] = [
                 ("number", token[0], spaced), *([("number", token[1:], False)] if token[1:] else [])
             ]  # fmt: skip

@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from prewrite import config_rules
+
 Positive = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(gt=0, le=1)]
@@ -22,7 +24,9 @@ META_INSTRUCTION = (
 class Section(BaseModel):
     """Unknown keys and wrong types are refused ("false" is no bool, "1e-6" no number)."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
+    )
 
 
 class PolicySettings(Section):
@@ -56,11 +60,7 @@ class DataSettings(Section):
 
     @model_validator(mode="after")
     def _one_source(self) -> "DataSettings":
-        if bool(self.tasks) == bool(self.instructions_file):
-            raise ValueError("give `tasks` (names) or `instructions_file` (a path): one of the two")
-        if self.instructions_file and self.instruction:
-            raise ValueError("`instruction` goes with `tasks`; `instructions_file` brings its own instructions")
-        return self
+        return config_rules.check(self, config_rules.data_faults)
 
 
 class CustomTaskSettings(Section):
@@ -107,8 +107,8 @@ class RolloutSettings(Section):
     """tokens of a completion; longer ones are truncated"""
     gpu_memory_utilization: Share = 0.35
     """share of each GPU for the vLLM engine (weights and KV cache); ignored on the CPU"""
-    kv_cache_gib: Annotated[float, Field(gt=0)] = 1.0
-    """KV cache of the engine on the CPU, in GiB; ignored on a GPU"""
+    kv_cache_gib: Annotated[float, Field(gt=0)] | None = None
+    """KV cache of the engine in GiB; null = what gpu_memory_utilization leaves on a GPU, 1 on the CPU"""
     enforce_eager: bool = False
     """start without compiling and CUDA graphs: a quick start, slower rollouts; always so on the CPU"""
 
@@ -127,14 +127,7 @@ class RewardSettings(Section):
 
     @model_validator(mode="after")
     def _weights_match(self) -> "RewardSettings":
-        if not self.reward_funcs:
-            raise ValueError("`reward_funcs` is empty; name at least one")
-        if self.reward_weights is not None and len(self.reward_weights) != len(self.reward_funcs):
-            raise ValueError(f"{len(self.reward_weights)} `reward_weights` for {len(self.reward_funcs)} `reward_funcs`")
-        unknown = set(self.reward_kwargs) - set(self.reward_funcs)
-        if unknown:
-            raise ValueError(f"`reward_kwargs` names {sorted(unknown)}, not among `reward_funcs`")
-        return self
+        return config_rules.check(self, config_rules.reward_faults)
 
 
 class TaskModelSettings(Section):
@@ -170,8 +163,8 @@ class TaskModelSettings(Section):
     """the run stops once more than this share of its calls stayed failed"""
     gpu_memory_utilization: Share = 0.3
     """share of the GPU for the server started here; ignored on the CPU"""
-    kv_cache_gib: Annotated[float, Field(gt=0)] = 1.0
-    """KV cache of the server started here on the CPU, in GiB; ignored on a GPU"""
+    kv_cache_gib: Annotated[float, Field(gt=0)] | None = None
+    """KV cache of the server started here, in GiB; null = what gpu_memory_utilization leaves on a GPU, 1 on the CPU"""
     max_model_len: Positive | None = None
     """longest query plus answer of the server started here, in tokens; null = the model's own limit"""
     server_args: list[str] = []
@@ -230,6 +223,10 @@ class LossSettings(Section):
     dynamic_sampling_refills: Count = 0
     """times that groups without spread are replaced by fresh ones (DAPO); 0 = they stay and teach nothing"""
 
+    @model_validator(mode="after")
+    def _sound_loss(self) -> "LossSettings":
+        return config_rules.check(self, config_rules.loss_faults)
+
 
 class TrainingSettings(Section):
     """The optimizer and the size of a step."""
@@ -272,10 +269,8 @@ class TrainingSettings(Section):
     """a console line every so many steps; the journal has every step"""
 
     @model_validator(mode="after")
-    def _one_length(self) -> "TrainingSettings":
-        if (self.max_steps is None) == (self.num_train_epochs is None):
-            raise ValueError("give `max_steps` or `num_train_epochs`: one of the two")
-        return self
+    def _whole_steps(self) -> "TrainingSettings":
+        return config_rules.check(self, config_rules.training_faults)
 
 
 class SelectionSettings(Section):
@@ -311,12 +306,7 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _sound_algorithm(self) -> "Config":
-        faults = [fault for rule in (_sampler_faults, _loss_faults, _training_faults) for fault in rule(self)]
-        if "/" in self.run_name or self.run_name in ("", ".", ".."):
-            faults.append(f"run_name={self.run_name!r} is not the name of a folder")
-        if faults:
-            raise ValueError("; ".join(faults))
-        return self
+        return config_rules.check(self, config_rules.run_faults)
 
     def updates_per_generation(self) -> int:
         """Optimizer steps that share one rollout batch, each on its own part of it."""
@@ -330,50 +320,3 @@ class Config(Section):
     def rollouts_per_generation(self, world_size: int) -> int:
         """Rollouts of one rollout batch over all ranks."""
         return self.rollouts_per_step(world_size) * self.updates_per_generation()
-
-
-def _sampler_faults(config: Config) -> list[str]:
-    rollout, correction = config.rollout, config.loss.sampler_correction
-    cuts = {"top_p": rollout.top_p < 1, "top_k": rollout.top_k > 0, "min_p": rollout.min_p > 0}
-    cut = [name for name, is_on in cuts.items() if is_on]
-    if correction == "none" or not cut:
-        return []
-    return [
-        f"{', '.join(cut)} with sampler_correction={correction}: the sampler's log-probs are then those of the cut "
-        "distribution, and the correction is biased; sample from the whole distribution (top_p 1, top_k -1, min_p 0) "
-        "or set loss.sampler_correction=none"
-    ]
-
-
-def _loss_faults(config: Config) -> list[str]:
-    loss, faults = config.loss, []
-    if loss.importance_sampling_level == "sequence" and loss.loss_type != "grpo":
-        faults.append(
-            f"importance_sampling_level=sequence with loss_type={loss.loss_type}: a sequence's one ratio would be "
-            "weighed by its length, or is not defined; GSPO is loss_type=grpo"
-        )
-    if loss.delta is not None and loss.loss_type in ("cispo", "sapo"):
-        faults.append(f"delta with loss_type={loss.loss_type}: there is no clip for it to bound; leave it out")
-    elif loss.delta is not None and loss.delta <= 1 + loss.epsilon_high:
-        faults.append(f"delta={loss.delta} undoes the upper clip; it must be above 1 + epsilon_high")
-    low, high = loss.sampler_bounds
-    if not 0 <= low <= 1 <= high:
-        faults.append(f"sampler_bounds={[low, high]}: the weight 1 must lie between them, and the lower be at least 0")
-    if loss.sync_ref_model and loss.beta == 0:
-        faults.append("sync_ref_model without a reference: beta is 0, so none is loaded; give beta or leave it out")
-    return faults
-
-
-def _training_faults(config: Config) -> list[str]:
-    training, faults = config.training, []
-    if (training.steps_per_generation or 0) % training.gradient_accumulation_steps:
-        faults.append(
-            f"steps_per_generation={training.steps_per_generation} is no multiple of gradient_accumulation_steps="
-            f"{training.gradient_accumulation_steps}: a rollout batch must make whole optimizer steps"
-        )
-    if config.loss.loss_type == "bnpo" and training.max_tokens_per_micro_batch:
-        faults.append(
-            "loss_type=bnpo with max_tokens_per_micro_batch: bnpo divides by the tokens of each micro-batch, so that "
-            "packing by length would change the loss; use dapo"
-        )
-    return faults

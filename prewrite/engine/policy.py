@@ -12,13 +12,17 @@ Three hazards of DeepSpeed shape this file:
   calls within them (`num_chunks`).
 """
 
+import logging
+import warnings
 from pathlib import Path
 from typing import Any
 
 import deepspeed
 import torch
+import transformers
+from safetensors import SafetensorError
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.integrations import HfDeepSpeedConfig
 
 from prewrite.algorithm.batching import Batch
@@ -123,21 +127,37 @@ class Policy:
                     own.data.lerp_(theirs.data.to(own.dtype), share)
 
 
-def _load(settings: PolicySettings) -> Any:
-    """The causal language model; UserError where the folder or name holds none."""
+def load_tokenizer(settings: PolicySettings) -> Any:
+    """The policy's tokenizer, and at little cost the proof that there is a model: call it before anything heavy.
+
+    UserError where the folder or name holds no causal language model.
+    """
     try:
-        AutoConfig.from_pretrained(settings.model)
+        config = AutoConfig.from_pretrained(settings.model)
+        if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+            raise ValueError(f"its config is a {type(config).__name__}, which is no causal language model")
+        return AutoTokenizer.from_pretrained(settings.model)
+    except (OSError, ValueError) as error:
+        raise _no_model(settings, error) from error
+
+
+def _load(settings: PolicySettings) -> Any:
+    try:
         return AutoModelForCausalLM.from_pretrained(
             settings.model, dtype=DTYPES[settings.dtype], attn_implementation=settings.attn_implementation
         )
-    except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        kind = "folder" if Path(settings.model).exists() else "name (there is no such folder)"
-        raise UserError(
-            f"policy.model: {settings.model!r} holds no causal language model that transformers can load: {reason}; "
-            f"give a {kind.split()[0]} with config.json, tokenizer and safetensors (scripts/fetch_model.py makes the "
-            "embedded one)"
-        ) from error
+    except (OSError, ValueError, SafetensorError) as error:
+        raise _no_model(settings, error) from error
+
+
+def _no_model(settings: PolicySettings, error: Exception) -> UserError:
+    reason = str(error).strip().splitlines()[0]
+    what = "folder" if Path(settings.model).exists() else "name (there is no such folder)"
+    return UserError(
+        f"policy.model: the {what} {settings.model!r} holds no causal language model that transformers can load: "
+        f"{reason} Give a folder with config.json, tokenizer and safetensors (scripts/fetch_model.py makes the "
+        "embedded one), or a name on the hub."
+    )
 
 
 def _deepspeed_config(settings: PolicySettings, training: TrainingSettings, world: World) -> dict[str, Any]:
@@ -160,3 +180,11 @@ def _deepspeed_config(settings: PolicySettings, training: TrainingSettings, worl
             },
         },
     }
+
+
+def quiet_libraries() -> None:
+    """Libraries speak up only for errors; their progress bars and deprecations are not a run's news."""
+    warnings.filterwarnings("ignore", category=FutureWarning)
+    transformers.utils.logging.disable_progress_bar()
+    for name in ("DeepSpeed", "deepspeed", "vllm", "httpx", "openai", "torch._library.triton"):
+        logging.getLogger(name).setLevel(logging.ERROR)

@@ -18,32 +18,31 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-_GRACE_SECONDS = 10.0
+_GRACE_SECONDS = 15.0
 _LOOK_SECONDS = 0.5
 
 
-def start_guarded(command: Sequence[str], *, env: Mapping[str, str], log: IO[bytes]) -> "subprocess.Popen[bytes]":
-    """Starts the command under a guard, whose exit code is the command's; all output goes to `log`."""
-    guard = [sys.executable, "-I", str(Path(__file__).resolve()), str(os.getpid()), *command]
+def start_guarded(
+    command: Sequence[str], *, env: Mapping[str, str], log: IO[bytes], grace: float = _GRACE_SECONDS
+) -> "subprocess.Popen[bytes]":
+    """Starts the command under a guard, whose exit code is the command's; all output goes to `log`.
+
+    grace: seconds that the command, and then whatever outlives it, has for cleaning up before SIGKILL.
+    """
+    guard = [sys.executable, "-I", str(Path(__file__).resolve()), str(os.getpid()), str(grace), *command]
     return subprocess.Popen(
         guard, env=dict(env), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
     )
 
 
 def end_guarded(guard: "subprocess.Popen[bytes]") -> None:
-    """Ends the command and all its descendants: by SIGTERM, and by SIGKILL after 10 s. Safe to call twice."""
-    if guard.poll() is not None:
-        return
-    guard.terminate()
-    try:
-        guard.wait(_GRACE_SECONDS + 5.0)
-    finally:
-        if guard.poll() is None:
-            os.killpg(guard.pid, signal.SIGKILL)
-            guard.wait()
+    """Ends the command and all its descendants: by SIGTERM, and after the grace by SIGKILL. Safe to call twice."""
+    if guard.poll() is None:
+        guard.terminate()
+        guard.wait()
 
 
-def _guard(parent: int, command: Sequence[str]) -> None:
+def _guard(parent: int, grace: float, command: Sequence[str]) -> None:
     asked_to_end = False
 
     def ask_to_end(signum: int, frame: object) -> None:
@@ -56,14 +55,26 @@ def _guard(parent: int, command: Sequence[str]) -> None:
         _wait(child, _LOOK_SECONDS)
     if child.poll() is None:
         child.terminate()
-        _wait(child, _GRACE_SECONDS)
+        _wait(child, grace)
     code = child.poll()
-    while members := _session_members():
-        for pid in members:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(0.01)
+    _end_session(grace)
     sys.exit(code if code is not None and code >= 0 else 1)
+
+
+def _end_session(grace: float) -> None:
+    """SIGTERM to all others of this session, then SIGKILL to what is left: shared memory is freed by the former alone."""
+    _signal(_session_members(), signal.SIGTERM)
+    deadline = time.monotonic() + grace
+    while members := _session_members():
+        if time.monotonic() > deadline:
+            _signal(members, signal.SIGKILL)
+        time.sleep(0.05)
+
+
+def _signal(members: Sequence[int], signum: signal.Signals) -> None:
+    for pid in members:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signum)
 
 
 def _wait(child: "subprocess.Popen[bytes]", seconds: float) -> None:
@@ -83,4 +94,4 @@ def _session_members() -> list[int]:
 
 
 if __name__ == "__main__":
-    _guard(int(sys.argv[1]), sys.argv[2:])
+    _guard(int(sys.argv[1]), float(sys.argv[2]), sys.argv[3:])

@@ -4,6 +4,7 @@ Token ids go in and come out; texts are decoded afterwards in one batch, and log
 the engine and a Python object for each log-prob cost half the rollout's time.
 """
 
+import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -22,7 +23,7 @@ class Sampler:
         on_gpu = world.device.type == "cuda"
         self.on_gpu = on_gpu
         if not on_gpu:
-            os.environ["VLLM_CPU_KVCACHE_SPACE"] = str(max(1, round(rollout.kv_cache_gib)))
+            os.environ["VLLM_CPU_KVCACHE_SPACE"] = str(math.ceil(rollout.kv_cache_gib or 1))  # read in whole GiB
         from vllm import LLM
 
         self.settings = rollout
@@ -34,6 +35,7 @@ class Sampler:
             distributed_executor_backend="external_launcher",
             max_model_len=rollout.max_prompt_length + rollout.max_completion_length,
             gpu_memory_utilization=rollout.gpu_memory_utilization,
+            kv_cache_memory_bytes=int(rollout.kv_cache_gib * 2**30) if on_gpu and rollout.kv_cache_gib else None,
             enforce_eager=rollout.enforce_eager or not on_gpu,
             logprobs_mode="processed_logprobs",  # those after temperature; the default is before it
             enable_prefix_caching=True,

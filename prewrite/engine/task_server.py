@@ -36,7 +36,7 @@ class TaskServer:
     """Context manager around the server; `base_url` is its address, and it serves the model under the name given.
 
     model: a folder or a hub name. log_path: the server's output. gpus: value of CUDA_VISIBLE_DEVICES; None = as in this
-    process. kv_cache_gib counts on the CPU, gpu_memory_utilization on a GPU. startup_timeout in seconds.
+    process. kv_cache_gib: None = what gpu_memory_utilization leaves on a GPU, 1 on the CPU. startup_timeout in seconds.
     Entering raises UserError where the folder is no model, the server ends at once, or it is not healthy in time.
     """
 
@@ -46,7 +46,7 @@ class TaskServer:
         *,
         log_path: Path,
         gpu_memory_utilization: float,
-        kv_cache_gib: float,
+        kv_cache_gib: float | None = None,
         startup_timeout: float,
         max_model_len: int | None = None,
         server_args: Sequence[str] = (),
@@ -62,11 +62,7 @@ class TaskServer:
             *("--generation-config", "vllm"),  # no sampling defaults of the model repo's
             *("--no-enable-log-requests", "--disable-log-stats", "--uvicorn-log-level", "warning"),
             *(("--max-model-len", str(max_model_len)) if max_model_len is not None else ()),
-            *(
-                ("--gpu-memory-utilization", str(gpu_memory_utilization))
-                if torch.cuda.is_available()
-                else ("--enforce-eager",)
-            ),
+            *(_gpu_arguments(gpu_memory_utilization, kv_cache_gib) if torch.cuda.is_available() else ["--enforce-eager"]),
             *server_args,
         ]
         self._env = _server_environment(os.environ, kv_cache_gib=kv_cache_gib, gpus=gpus)
@@ -167,13 +163,18 @@ def _refuse_no_model(model: str) -> None:
         raise UserError(f"task_model.model {model!r}: no such folder, and no hub name (owner/name) either.")
 
 
-def _server_environment(own: Mapping[str, str], *, kv_cache_gib: float, gpus: str | None) -> dict[str, str]:
+def _gpu_arguments(gpu_memory_utilization: float, kv_cache_gib: float | None) -> list[str]:
+    kv_cache = [] if kv_cache_gib is None else ["--kv-cache-memory-bytes", str(int(kv_cache_gib * 2**30))]
+    return ["--gpu-memory-utilization", str(gpu_memory_utilization), *kv_cache]
+
+
+def _server_environment(own: Mapping[str, str], *, kv_cache_gib: float | None, gpus: str | None) -> dict[str, str]:
     env = {
         name: value
         for name, value in own.items()
         if name not in _NOT_INHERITED and not name.startswith("TORCHELASTIC_")
     }
-    env["VLLM_CPU_KVCACHE_SPACE"] = str(math.ceil(kv_cache_gib))  # vLLM reads whole GiB
+    env["VLLM_CPU_KVCACHE_SPACE"] = str(math.ceil(kv_cache_gib or 1))  # vLLM reads whole GiB
     env["VLLM_NO_USAGE_STATS"] = "1"
     if gpus is not None:
         env["CUDA_VISIBLE_DEVICES"] = gpus

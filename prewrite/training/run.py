@@ -1,22 +1,18 @@
 """A run from its config: data, task model, policy, sampler, and the trainer that works with them."""
 
 import contextlib
-import logging
 import random
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
-import transformers
-from transformers import AutoTokenizer
 
 from prewrite.config import Config, TaskModelSettings
 from prewrite.config_loading import check_world, config_hash
 from prewrite.engine import distributed
 from prewrite.engine.distributed import World
-from prewrite.engine.policy import Policy
+from prewrite.engine.policy import Policy, load_tokenizer, quiet_libraries
 from prewrite.engine.sampler import Sampler
 from prewrite.engine.task_server import connect, start_server
 from prewrite.reporting.journal import Journal
@@ -26,6 +22,7 @@ from prewrite.tasks.base import Task
 from prewrite.tasks.files import read_instruction_rows
 from prewrite.tasks.loading import load_examples
 from prewrite.tasks.own import task_from_settings
+from prewrite.training.rollout import build_requests
 from prewrite.training.scorer import Scorer, WeightedReward
 from prewrite.training.selection import Selection
 from prewrite.training.trainer import Collaborators, Trainer
@@ -34,7 +31,7 @@ from prewrite.types import Example, InstructionRow
 
 def run(config: Config) -> None:
     """Trains as the config says. Raises UserError for what the user can put right, before any model loads if it can."""
-    _quiet()
+    quiet_libraries()
     world = distributed.start()
     with contextlib.ExitStack() as stack:
         stack.callback(distributed.stop)
@@ -43,6 +40,8 @@ def run(config: Config) -> None:
         rows, tasks = instruction_rows(config)
         check_coverage([entry.reward for entry in rewards], list(tasks.values()))
         train, dev = examples(config, tasks)
+        tokenizer = load_tokenizer(config.policy)
+        requests = build_requests(rows, tokenizer, config.rollout)
         with distributed.together("making the run folder"):
             journal = Journal(config) if world.is_main else None
         with distributed.together("starting the task model"):
@@ -60,7 +59,6 @@ def run(config: Config) -> None:
             reference = Policy(
                 config.policy, config.training, world, temperature=config.rollout.temperature, trainable=False
             )
-        tokenizer = AutoTokenizer.from_pretrained(config.policy.model)
         sampler = Sampler(config.policy, config.rollout, tokenizer, world, seed=config.seed)
         stack.callback(sampler.close)
         _seed(config.seed, world)  # after the engine, whose start reseeds torch
@@ -87,6 +85,7 @@ def run(config: Config) -> None:
         Trainer(
             config,
             rows,
+            requests,
             world,
             Collaborators(policy, reference, sampler, scorer, task_model, tokenizer, journal, selection),
         ).run()
@@ -145,11 +144,3 @@ def _seed(seed: int, world: World) -> None:
     random.seed(seed + world.rank)
     np.random.seed(seed + world.rank)
     torch.manual_seed(seed + world.rank)
-
-
-def _quiet() -> None:
-    """Libraries speak up only for errors; their progress bars and deprecations are not the run's news."""
-    warnings.filterwarnings("ignore", category=FutureWarning)
-    transformers.utils.logging.disable_progress_bar()
-    for name in ("DeepSpeed", "deepspeed", "vllm", "httpx", "openai", "torch._library.triton"):
-        logging.getLogger(name).setLevel(logging.ERROR)

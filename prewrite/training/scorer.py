@@ -70,7 +70,8 @@ class Scorer:
             )
             for group, sample in samples
         ]
-        asked = {ask: self._evaluate(items, ask) for ask in {entry.reward.ask for entry in self.rewards} if ask}
+        asks: set[Ask] = {entry.reward.ask for entry in self.rewards if entry.reward.ask}
+        asked = {ask: self._evaluate(items, ask) for ask in asks}
         parts: list[dict[str, float | None]] = [{} for _ in items]
         for entry in self.rewards:
             reward = entry.reward

@@ -26,7 +26,7 @@ from prewrite.reporting.console import Console, outcome
 from prewrite.reporting.journal import Journal
 from prewrite.rewards.rewrite import clean_rewrite
 from prewrite.training.checkpoint import save_checkpoint
-from prewrite.training.rollout import build_requests, roll_out, row_order
+from prewrite.training.rollout import roll_out, row_order
 from prewrite.training.scorer import Scorer
 from prewrite.training.selection import Selection
 from prewrite.training.step_metrics import rollout_metrics
@@ -53,9 +53,15 @@ class Collaborators:
 class Trainer:
     """Runs a config from the first push to the last checkpoint. Every method is called on every rank."""
 
-    def __init__(self, config: Config, rows: Sequence[InstructionRow], world: World, with_: Collaborators):
-        self.config, self.rows, self.world, self.with_ = config, rows, world, with_
-        self.requests = build_requests(rows, with_.tokenizer, config.rollout)
+    def __init__(
+        self,
+        config: Config,
+        rows: Sequence[InstructionRow],
+        requests: Sequence[Sequence[int]],
+        world: World,
+        with_: Collaborators,
+    ):
+        self.config, self.rows, self.requests, self.world, self.with_ = config, rows, requests, world, with_
         self.groups_per_batch = config.rollouts_per_generation(world.size) // config.rollout.num_generations
         self.total_steps = total_steps(config, len(rows), self.groups_per_batch)
         self.updater = Updater(

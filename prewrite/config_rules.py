@@ -1,0 +1,87 @@
+"""What settings may not say together, each rule with its reason. The settings are in `prewrite/config.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from prewrite.config import Config, DataSettings, LossSettings, RewardSettings, TrainingSettings
+
+S = TypeVar("S")
+
+
+def check(settings: S, rule: Callable[[S], Iterator[str]]) -> S:
+    """The settings themselves. ValueError with every fault that the rule finds."""
+    faults = list(rule(settings))
+    if faults:
+        raise ValueError("; ".join(faults))
+    return settings
+
+
+def data_faults(data: DataSettings) -> Iterator[str]:
+    """One source of instructions."""
+    if bool(data.tasks) == bool(data.instructions_file):
+        yield "give `tasks` (names) or `instructions_file` (a path): one of the two"
+    if data.instructions_file and data.instruction:
+        yield "`instruction` goes with `tasks`; `instructions_file` brings its own instructions"
+
+
+def reward_faults(reward: RewardSettings) -> Iterator[str]:
+    """Weights and parameters belong to functions that are named."""
+    if not reward.reward_funcs:
+        yield "`reward_funcs` is empty; name at least one"
+    if reward.reward_weights is not None and len(reward.reward_weights) != len(reward.reward_funcs):
+        yield f"{len(reward.reward_weights)} `reward_weights` for {len(reward.reward_funcs)} `reward_funcs`"
+    unknown = set(reward.reward_kwargs) - set(reward.reward_funcs)
+    if unknown:
+        yield f"`reward_kwargs` names {sorted(unknown)}, not among `reward_funcs`"
+
+
+def loss_faults(loss: LossSettings) -> Iterator[str]:
+    """Terms that contradict one another; `policy_loss` refuses them too, for those who call it without a config."""
+    if loss.importance_sampling_level == "sequence" and loss.loss_type != "grpo":
+        yield (
+            f"importance_sampling_level=sequence with loss_type={loss.loss_type}: a sequence's one ratio would be "
+            "weighed by its length, or is not defined; GSPO is loss_type=grpo"
+        )
+    if loss.delta is not None and loss.loss_type in ("cispo", "sapo"):
+        yield f"delta with loss_type={loss.loss_type}: there is no clip for it to bound; leave it out"
+    elif loss.delta is not None and loss.delta <= 1 + loss.epsilon_high:
+        yield f"delta={loss.delta} undoes the upper clip; it must be above 1 + epsilon_high = {1 + loss.epsilon_high}"
+    low, high = loss.sampler_bounds
+    if not 0 <= low <= 1 <= high:
+        yield f"sampler_bounds={[low, high]}: the weight 1 must lie between them, and the lower be at least 0"
+    if loss.sync_ref_model and loss.beta == 0:
+        yield "sync_ref_model without a reference: beta is 0, so none is loaded; give beta or leave it out"
+
+
+def training_faults(training: TrainingSettings) -> Iterator[str]:
+    """One length of the run, and whole optimizer steps."""
+    if (training.max_steps is None) == (training.num_train_epochs is None):
+        yield "give `max_steps` or `num_train_epochs`: one of the two"
+    if (training.steps_per_generation or 0) % training.gradient_accumulation_steps:
+        yield (
+            f"steps_per_generation={training.steps_per_generation} is no multiple of gradient_accumulation_steps="
+            f"{training.gradient_accumulation_steps}: a rollout batch must make whole optimizer steps"
+        )
+
+
+def run_faults(config: Config) -> Iterator[str]:
+    """What only the sections together can get wrong."""
+    rollout, correction = config.rollout, config.loss.sampler_correction
+    cuts = {"top_p": rollout.top_p < 1, "top_k": rollout.top_k > 0, "min_p": rollout.min_p > 0}
+    cut = [name for name, is_on in cuts.items() if is_on]
+    if correction != "none" and cut:
+        yield (
+            f"{', '.join(cut)} with sampler_correction={correction}: the sampler's log-probs are then those of the cut "
+            "distribution, and the correction is biased; sample from the whole distribution (top_p 1, top_k -1, "
+            "min_p 0) or set loss.sampler_correction=none"
+        )
+    if config.loss.loss_type == "bnpo" and config.training.max_tokens_per_micro_batch:
+        yield (
+            "loss_type=bnpo with max_tokens_per_micro_batch: bnpo divides by the tokens of each micro-batch, so that "
+            "packing by length would change the loss; use dapo"
+        )
+    if "/" in config.run_name or config.run_name in ("", ".", ".."):
+        yield f"run_name={config.run_name!r} is not the name of a folder"

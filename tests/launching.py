@@ -1,0 +1,44 @@
+"""Starting the project's programs as a user would, and ending whatever they leave."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+
+ROOT = Path(__file__).parent.parent
+MODEL = ROOT / "models" / "smollm2-135m-instruct"
+LAUNCHER = str(Path(sys.executable).parent / "deepspeed")
+
+
+def start(command: Sequence[str], *, ranks: int = 1, **environment: str) -> subprocess.Popen[str]:
+    """A process in a session of its own, in the project's root, with the machine's cores shared out over the ranks."""
+    threads = str(max(1, (os.cpu_count() or 2) // ranks))
+    return subprocess.Popen(
+        list(command),
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": threads, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def finish(process: subprocess.Popen[str], timeout: float = 600) -> tuple[int, str, str]:
+    """(exit code, stdout, stderr); past `timeout` seconds everything of the process's session is killed."""
+    try:
+        stdout, stderr = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        stdout, stderr = process.communicate()
+        raise AssertionError(f"not done in {timeout} s\n{stdout[-3000:]}\n{stderr[-3000:]}") from None
+    return process.returncode, stdout, stderr
+
+
+def descendants(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    """Every process that came from this one and lives now."""
+    return psutil.Process(process.pid).children(recursive=True)

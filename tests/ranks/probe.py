@@ -1,0 +1,113 @@
+"""What the engine tests look at, measured on as many ranks as the launcher starts; rank 0 writes one JSON file.
+
+deepspeed --num_accelerators 2 tests/ranks/probe.py OUT.json
+"""
+
+import json
+import sys
+
+import torch
+from deepspeed.utils import safe_get_full_grad
+
+from prewrite.algorithm.batching import collate
+from prewrite.algorithm.logprobs import count_chunks
+from prewrite.config import LossSettings, PolicySettings, RolloutSettings, TrainingSettings
+from prewrite.engine import distributed
+from prewrite.engine.policy import Policy, load_tokenizer
+from prewrite.engine.sampler import Sampler
+from prewrite.engine.weight_sync import full_weights, push
+from prewrite.training.rollout import build_requests, roll_out
+from prewrite.training.update import Updater
+from prewrite.types import InstructionRow, Sample
+
+TEMPERATURE = 0.7
+WATCHED = ("model.embed_tokens.weight", "model.layers.7.mlp.down_proj.weight", "model.layers.20.input_layernorm.weight")
+TEXTS = (
+    "Say whether the review is positive.",
+    "Good or bad?",
+    "Read the sentence with care, think about what the writer feels, and answer with one word.",
+    "Decide: positive or negative.",
+)
+
+
+def main(out: str) -> None:
+    world = distributed.start()
+    settings = PolicySettings(model="models/smollm2-135m-instruct", dtype="float32")
+    training = TrainingSettings(max_steps=1, logprob_chunk_tokens=8)
+    policy = Policy(settings, training, world, temperature=TEMPERATURE)
+    tokenizer = load_tokenizer(settings)
+    report = {"gradients": gradients(policy, tokenizer)}
+    report |= push_proof(policy, settings, tokenizer)
+    if world.is_main:
+        with open(out, "w", encoding="utf-8") as file:
+            json.dump(report, file)
+    distributed.stop()
+
+
+def gradients(policy: Policy, tokenizer) -> dict[str, dict[str, list[float]]]:
+    """A few entries and the norm of each watched gradient, for micro-batches of 4, 2 and 1 rows and by tokens."""
+    prompt = tuple(tokenizer("Rewrite the instruction.")["input_ids"])
+    samples = [
+        Sample(prompt, ids, tuple([-2.0] * len(ids)), text, "stop")
+        for text in TEXTS
+        for ids in [tuple(tokenizer(text)["input_ids"])]
+    ]
+    batch = collate(samples, [1.0, -0.5, 0.3, -0.8], pad_token_id=tokenizer.pad_token_id)
+    parameters = dict(policy.lm.named_parameters())
+    found: dict[str, dict[str, list[float]]] = {}
+    take_step = policy.step
+    cut = ""
+
+    def look_and_step(learning_rate: float) -> float:
+        for name in WATCHED:
+            gradient = safe_get_full_grad(parameters[name]).float().flatten()
+            entries = gradient[:: max(1, len(gradient) // 50)].tolist()
+            found.setdefault(cut, {})[name] = [float(gradient.norm()), *entries]
+        return take_step(learning_rate)
+
+    policy.step = look_and_step
+    for cut, shape in {  # noqa: B007  # look_and_step reads it
+        "4": {"per_device_train_batch_size": 4},
+        "2": {"per_device_train_batch_size": 2},
+        "1": {"per_device_train_batch_size": 1},
+        "tokens": {"max_tokens_per_micro_batch": 40},
+    }.items():
+        training = TrainingSettings(max_steps=1, logprob_chunk_tokens=8, **shape)
+        updater = Updater(policy, None, LossSettings(), training, max_completion_length=64, rollouts_per_step=4)
+        list(updater.updates(batch, lambda: 0.0))  # a learning rate of 0: the next cut sees the same weights
+    policy.step = take_step
+    return found
+
+
+def push_proof(policy: Policy, settings: PolicySettings, tokenizer) -> dict:
+    """The sampler gap before and after a step of lr 1e-3, with the push left out and with it; and the ranks' texts."""
+    world = policy.world
+    rollout = RolloutSettings(temperature=TEMPERATURE, max_prompt_length=128, max_completion_length=16)
+    sampler = Sampler(settings, rollout, tokenizer, world, seed=1)
+    row = InstructionRow("Classify the sentiment of the sentence as positive or negative.", "sentiment")
+    requests = build_requests([row], tokenizer, rollout)
+
+    def sample_and_gap():
+        samples = [sample for _, sample in roll_out(sampler, requests, 4 * world.size, world)]
+        batch = collate(samples, [0.0] * len(samples), pad_token_id=tokenizer.pad_token_id)
+        chunks = max(distributed.gather(count_chunks(batch.num_tokens, 8)))
+        logprob_BT, _ = policy.logprobs(batch, chunks)
+        gap = (logprob_BT.detach() - batch.sampler_logprob_BT)[batch.mask_BT].abs().mean()
+        return samples, batch, logprob_BT, float(gap)
+
+    first = push(policy, sampler, checksum=True)
+    samples, batch, logprob_BT, gap_before = sample_and_gap()
+    texts = distributed.gather([sample.text for sample in samples])
+    direction_B = torch.tensor([1.0, -1.0] * (len(samples) // 2))
+    policy.backward((logprob_BT.sum(1) * direction_B).sum() / batch.num_tokens, last=True)
+    policy.step(1e-3)
+    gap_without_push = sample_and_gap()[3]
+    second = push(policy, sampler, checksum=True)
+    trained = sum(float(weight.double().abs().sum()) for _, weight in full_weights(policy.lm))
+    gaps = distributed.gather([gap_before, gap_without_push, sample_and_gap()[3]])
+    sampler.close()
+    return {"texts": texts, "gaps": gaps, "checksums": [first.checksum, second.checksum], "trained_checksum": trained}
+
+
+if __name__ == "__main__":
+    main(sys.argv[-1])

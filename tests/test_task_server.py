@@ -37,7 +37,7 @@ import os, sys, time
 from pathlib import Path
 from prewrite.engine.processes import end_guarded, start_guarded
 with open(sys.argv[1], "wb") as log:
-    guard = start_guarded([sys.executable, "-c", sys.argv[2]], env=os.environ, log=log)
+    guard = start_guarded([sys.executable, "-c", sys.argv[2]], env=os.environ, log=log, grace=0.5)
 print(guard.pid, flush=True)
 try:
     time.sleep(300)
@@ -96,7 +96,7 @@ def test_a_parent_that_is_ended_leaves_no_process_behind(end, tmp_path):
 def test_ending_a_guarded_command_ends_its_stubborn_descendants(tmp_path):
     log = tmp_path / "log"
     with log.open("wb") as out:
-        guard = start_guarded([sys.executable, "-c", STUBBORN_TREE], env=os.environ, log=out)
+        guard = start_guarded([sys.executable, "-c", STUBBORN_TREE], env=os.environ, log=out, grace=0.5)
     wait_until(lambda: "grandchild is up" in log.read_text(), 30)
     end_guarded(guard)
     end_guarded(guard)
@@ -106,8 +106,24 @@ def test_ending_a_guarded_command_ends_its_stubborn_descendants(tmp_path):
 def test_a_guard_passes_on_the_exit_code_and_ends_what_the_command_left_behind(tmp_path):
     leaver = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {STUBBORN_TREE!r}]); sys.exit(7)"
     with (tmp_path / "log").open("wb") as out:
-        guard = start_guarded([sys.executable, "-c", leaver], env=os.environ, log=out)
+        guard = start_guarded([sys.executable, "-c", leaver], env=os.environ, log=out, grace=0.5)
     assert guard.wait(30) == 7
+    assert session_members(guard.pid) == []
+
+
+def test_what_outlives_the_command_has_time_to_clean_up(tmp_path):
+    cleaner = (
+        "import signal, sys, time\n"
+        "def clean_up(*_): time.sleep(1); print('cleaned up', flush=True); sys.exit()\n"
+        "signal.signal(signal.SIGTERM, clean_up); print('up', flush=True); time.sleep(300)"
+    )
+    command = f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {cleaner!r}]); time.sleep(300)"
+    log = tmp_path / "log"
+    with log.open("wb") as out:
+        guard = start_guarded([sys.executable, "-c", command], env=os.environ, log=out, grace=30.0)
+    wait_until(lambda: "up" in log.read_text(), 30)
+    end_guarded(guard)
+    assert log.read_text().split("\n") == ["up", "cleaned up", ""]
     assert session_members(guard.pid) == []
 
 

@@ -62,7 +62,7 @@ def _guard(parent: int, grace: float, command: Sequence[str]) -> None:
 
 
 def _end_session(grace: float) -> None:
-    """SIGTERM to all others of this session, then SIGKILL to what is left: shared memory is freed by the former alone."""
+    """SIGTERM to the others of this session, then SIGKILL to what is left, which then frees no shared memory."""
     _signal(_session_members(), signal.SIGTERM)
     deadline = time.monotonic() + grace
     while members := _session_members():

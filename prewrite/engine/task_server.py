@@ -62,7 +62,11 @@ class TaskServer:
             *("--generation-config", "vllm"),  # no sampling defaults of the model repo's
             *("--no-enable-log-requests", "--disable-log-stats", "--uvicorn-log-level", "warning"),
             *(("--max-model-len", str(max_model_len)) if max_model_len is not None else ()),
-            *(_gpu_arguments(gpu_memory_utilization, kv_cache_gib) if torch.cuda.is_available() else ["--enforce-eager"]),
+            *(
+                _gpu_arguments(gpu_memory_utilization, kv_cache_gib)
+                if torch.cuda.is_available()
+                else ["--enforce-eager"]
+            ),
             *server_args,
         ]
         self._env = _server_environment(os.environ, kv_cache_gib=kv_cache_gib, gpus=gpus)

@@ -1,0 +1,19 @@
+"""The README tells the present."""
+
+import re
+from pathlib import Path
+
+from prewrite.config_loading import config_table
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_table_of_settings_is_fresh() -> None:
+    assert config_table() in README, "run PYTHONPATH=. python scripts/update_readme.py"
+
+
+def test_what_it_names_exists() -> None:
+    for path in re.findall(r"\]\(([^)#]+)\)|`((?:prewrite|configs|scripts|docs|tests)/[\w./]+)`", README):
+        name = path[0] or path[1]
+        assert name.startswith("http") or (ROOT / name).exists(), name

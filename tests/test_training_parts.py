@@ -1,0 +1,202 @@
+"""The parts of the loop that need no model: order, shares, plans, rates, dynamic sampling, metrics, the run folder."""
+
+import json
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from prewrite.algorithm.batching import collate
+from prewrite.config import Config, LossSettings, TrainingSettings
+from prewrite.config_loading import load_config
+from prewrite.engine.distributed import World
+from prewrite.errors import UserError
+from prewrite.reporting.console import outcome, step_line
+from prewrite.reporting.journal import Journal
+from prewrite.training.rollout import roll_out, row_order
+from prewrite.training.step_metrics import rollout_metrics
+from prewrite.training.trainer import Trainer, total_steps
+from prewrite.training.update import Updater, learning_rate_at
+from prewrite.types import InstructionRow, Rollout, Sample
+
+CPU = torch.device("cpu")
+ROW = InstructionRow("Say positive or negative.", "sentiment")
+CONFIG = load_config(Path(__file__).parent.parent / "configs" / "quickstart.json")
+
+
+def sample(length: int = 3, prompt: int = 2) -> Sample:
+    return Sample(tuple(range(1, prompt + 1)), tuple([5] * length), tuple([-1.0] * length), "text", "stop")
+
+
+def rollout(reward: float | None, group: int = 0, length: int = 3) -> Rollout:
+    return Rollout(sample(length), ROW, group, f"rewrite {reward}", reward, {"f1": reward})
+
+
+@dataclass
+class CountingSampler:
+    counts: list[list[int]]
+
+    def sample(self, requests, counts, *, greedy=False):
+        self.counts.append(list(counts))
+        return [[sample()] * count for count in counts]
+
+
+def test_rows_come_in_whole_shuffled_passes() -> None:
+    order = row_order(5, seed=3)
+    passes = [[next(order) for _ in range(5)] for _ in range(4)]
+    assert all(sorted(one) == [0, 1, 2, 3, 4] for one in passes)
+    assert len({tuple(one) for one in passes}) > 1
+    again = row_order(5, seed=3)
+    assert [next(again) for _ in range(20)] == [index for one in passes for index in one]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
+def test_a_group_may_span_ranks_and_no_sample_is_lost(size: int) -> None:
+    requests, generations = [[1], [2], [3]], 4
+    groups: list[int] = []
+    for rank in range(size):
+        share = roll_out(CountingSampler([]), requests, generations, World(rank, size, CPU))
+        assert abs(len(share) - 12 / size) < 1
+        groups += [group for group, _ in share]
+    assert groups == [0] * 4 + [1] * 4 + [2] * 4
+
+
+def updater(world_size: int, rank: int, **training) -> Updater:
+    policy = SimpleNamespace(world=World(rank, world_size, CPU))
+    settings = TrainingSettings(max_steps=1, logprob_chunk_tokens=4, **training)
+    return Updater(policy, None, LossSettings(), settings, max_completion_length=8, rollouts_per_step=5)
+
+
+@pytest.mark.parametrize("shape", [{"per_device_train_batch_size": 2}, {"max_tokens_per_micro_batch": 8}])
+def test_every_rank_plans_the_same_forwards_and_every_row_is_trained_once(shape: dict) -> None:
+    batch = collate([sample(length) for length in (1, 6, 3, 2, 5)], [1.0, -1.0, 0.5, 0.0, 2.0], pad_token_id=0)
+    plans = [updater(3, rank, **shape).plan(batch, range(5)) for rank in range(3)]
+    assert len({len(plan.micro_batches) for plan in plans}) == 1
+    for micros in zip(*(plan.micro_batches for plan in plans), strict=True):
+        assert len({micro.num_chunks for micro in micros}) == 1, "a head call is a collective"
+    rows = [row for plan in plans for micro in plan.micro_batches for row in micro.rows]
+    assert sorted(rows) == [0, 1, 2, 3, 4]
+    assert {plan.num_tokens for plan in plans} == {17}
+    assert {plan.num_sequences for plan in plans} == {5}
+
+
+def test_a_step_of_flat_groups_teaches_nothing_unless_another_term_pulls() -> None:
+    batch = collate([sample()] * 5, [0.0] * 5, pad_token_id=0)
+    one = updater(1, 0)
+    assert not one.plan(batch, range(5)).teaches
+    one.loss = LossSettings(entropy_coef=0.01)
+    assert one.plan(batch, range(5)).teaches
+    one.loss = LossSettings()
+    assert one.plan(replace(batch, advantage_B=torch.tensor([0.0, 0, 1, 0, 0])), range(5)).teaches
+
+
+def test_learning_rate() -> None:
+    warm = TrainingSettings(max_steps=1, learning_rate=0.1, warmup_steps=4)
+    assert [round(learning_rate_at(step, 20, warm), 4) for step in range(6)] == [0.025, 0.05, 0.075, 0.1, 0.1, 0.1]
+    cosine = TrainingSettings(max_steps=1, learning_rate=0.1, lr_scheduler_type="cosine")
+    assert learning_rate_at(8, 20, cosine) == pytest.approx(0.0654508497)  # 0.1 (1 + cos(8/20 pi)) / 2
+    linear = TrainingSettings(max_steps=1, learning_rate=0.1, lr_scheduler_type="linear")
+    assert learning_rate_at(15, 20, linear) == pytest.approx(0.025)
+    assert learning_rate_at(20, 20, linear) == 0.0
+
+
+def with_loss(**settings) -> Config:
+    return CONFIG.model_copy(update={"loss": LossSettings(**settings)})
+
+
+class ScriptedTrainer(Trainer):
+    """A trainer whose groups come from a script: rewards of each group, batch after batch."""
+
+    def __init__(self, config: Config, batches: list[list[list[float]]]):
+        self.config, self.leftovers, self.batches = config, [], batches
+        self.groups_per_batch = len(batches[0])
+
+    def _score_fresh_groups(self) -> list[list[Rollout]]:
+        return [[rollout(reward) for reward in group] for group in self.batches.pop(0)]
+
+
+GENERATIONS = CONFIG.rollout.num_generations
+FLAT, SPREAD, WIDE = [0.25] * GENERATIONS, [0.2, 0.4] * (GENERATIONS // 2), [0.0, 1.0] * (GENERATIONS // 2)
+
+
+def test_dynamic_sampling_replaces_flat_groups_and_keeps_leftovers() -> None:
+    trainer = ScriptedTrainer(with_loss(dynamic_sampling_refills=3), [[FLAT, SPREAD], [WIDE, WIDE], [FLAT, FLAT]])
+    rollouts, refills = trainer._collect()
+    assert refills == 1
+    assert [r.reward for r in rollouts] == SPREAD + WIDE
+    assert [r.group for r in rollouts] == [0] * GENERATIONS + [1] * GENERATIONS
+    assert len(trainer.leftovers) == 1
+    trainer.batches = [[SPREAD, FLAT]]
+    rollouts, refills = trainer._collect()
+    assert [r.reward for r in rollouts] == WIDE + SPREAD, "what was left over comes first"
+    assert trainer.leftovers == []
+
+
+def test_refills_are_bounded_and_flat_groups_then_fill_the_batch() -> None:
+    trainer = ScriptedTrainer(with_loss(dynamic_sampling_refills=2), [[FLAT, FLAT]] * 3)
+    rollouts, refills = trainer._collect()
+    assert refills == 2
+    assert len(rollouts) == 2 * GENERATIONS
+    assert all(r.advantage == 0 for r in rollouts)
+
+
+def test_without_dynamic_sampling_a_batch_is_taken_as_it_comes() -> None:
+    trainer = ScriptedTrainer(with_loss(), [[FLAT, WIDE]])
+    rollouts, refills = trainer._collect()
+    assert refills == 0
+    assert [r.reward for r in rollouts] == FLAT + WIDE
+    # (0 - 0.5) / (std of eight 0s and eight 1s, n - 1 below, + 1e-4)
+    assert rollouts[-2].advantage == pytest.approx(-0.5 / (math.sqrt(16 * 0.25 / 15) + 1e-4), rel=1e-5)
+
+
+def test_steps_of_a_run() -> None:
+    epochs = CONFIG.model_copy(update={"training": TrainingSettings(num_train_epochs=3)})
+    assert total_steps(epochs, num_rows=10, groups_per_batch=2) == 15
+    twice = TrainingSettings(
+        num_train_epochs=3, gradient_accumulation_steps=2, steps_per_generation=4, num_iterations=2
+    )
+    assert total_steps(CONFIG.model_copy(update={"training": twice}), num_rows=10, groups_per_batch=2) == 60
+    assert total_steps(CONFIG, num_rows=10, groups_per_batch=2) == CONFIG.training.max_steps
+
+
+def test_metrics_leave_missing_verdicts_out() -> None:
+    rewards = [0.0, 1.0, None, 1.0]
+    metrics = rollout_metrics([rollout(reward, length=2 + i) for i, reward in enumerate(rewards)], num_generations=4)
+    assert metrics["reward_mean"] == pytest.approx(2 / 3)
+    assert metrics["reward/f1_mean"] == pytest.approx(2 / 3)
+    assert metrics["no_verdict"] == 0.25
+    assert metrics["flat_groups"] == 0.0
+    assert (metrics["completion_length_mean"], metrics["completion_length_max"]) == (3.5, 5.0)
+
+
+def test_a_step_is_one_line() -> None:
+    line = step_line({"step": 3, "reward_mean": 0.5, "reward_std": 0.1, "loss": -0.01, "seconds/step": 2.0}, 12)
+    assert line.startswith("step  3/12 | reward 0.500 ±0.100")
+    assert "\n" not in line
+
+
+def test_the_outcome_tells_initial_and_best_with_intervals() -> None:
+    baseline = {"instruction": "Say it.", "score": 0.5, "interval": [0.4, 0.6], "n": 90}
+    best = {**baseline, "instruction": "Good or bad?", "score": 0.75, "step": 4, "looked_at": 9, "baseline": baseline}
+    text = outcome({"sentiment": best})
+    assert "0.500 [0.400, 0.600]  'Say it.'" in text
+    assert "0.750 [0.400, 0.600]  'Good or bad?'" in text
+    assert "chosen among 9" in text
+    assert "no rewrite" in outcome({"sentiment": {**baseline, "step": 0, "looked_at": 3, "baseline": baseline}})
+
+
+def test_the_journal_writes_any_text_and_no_nan(tmp_path: Path) -> None:
+    journal = Journal(CONFIG.model_copy(update={"output_dir": str(tmp_path)}))
+    text = "情感？ 😀 e\u0301 \u2028 {x} %s"
+    row = replace(ROW, instruction=text)
+    kept = Rollout(sample(), row, 0, text, None, {"f1": float("nan")}, 0.0)
+    journal.write_rollouts([kept], step=1, seed=1, gaps=[float("inf")])
+    (line,) = (journal.folder / "log.jsonl").read_bytes().decode("utf-8").rstrip("\n").split("\n")
+    read = json.loads(line, parse_constant=pytest.fail)
+    assert (read["instruction"], read["rewrite"], read["reward"]) == (text, text, None)
+    assert (read["reward_parts"], read["sampler_gap"]) == ({"f1": None}, None)
+    with pytest.raises(UserError, match="never written over"):
+        Journal(CONFIG.model_copy(update={"output_dir": str(tmp_path)}))

@@ -52,7 +52,8 @@ def test_mathematics(case):
     verdict = run(is_correct_math, completion_of(case), case["gold"])
     assert time.monotonic() - started < case.get("max_seconds", 10)
     accepted = (case["expected"], None) if case.get("none_ok") else (case["expected"],)
-    assert verdict in accepted and (verdict is None or type(verdict) is bool)
+    assert verdict in accepted
+    assert verdict is None or type(verdict) is bool
     if "side_effect" in case:
         assert not Path(case["side_effect"]).exists()
 

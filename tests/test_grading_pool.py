@@ -1,4 +1,4 @@
-"""No text makes the grader raise, hang, run code or leave a worker dead; threads, event loops, forks and alarms are safe."""
+"""No text makes the grader raise, hang or run code; threads, event loops, forks and alarms are safe with it."""
 
 import asyncio
 import os
@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -18,17 +19,21 @@ from prewrite.grading.pool import WorkerPool, shared_pool
 HANGING = r"\int_0^{\infty} \frac{\sin(x^x)}{x} e^{-x^{x}} dx"
 HOSTILE = [
     "9^{9^{9^9}}", "10^9!", "(10^9)!", r"\dfrac{5^{5^{5^{5^5}}}-5}{16}", r"\sin(\sin(e^{e^{e^{3}}}+3))",
-    "{" * 5_000 + "1" + "}" * 5_000, "(" * 3_000 + "1" + ")" * 3_000, "x" * 100_000, "1+" * 40_000 + "1", "1+" * 900 + "1",
-    r"\sqrt{" * 900 + "2" + "}" * 900, r"\frac{1}{" * 150 + "2" + "}" * 150, "2^" * 900 + "2", "5" + "!" * 500, "|" * 1_000,
+    "{" * 5_000 + "1" + "}" * 5_000, "(" * 3_000 + "1" + ")" * 3_000, "x" * 100_000, "1+" * 40_000 + "1",
+    "1+" * 900 + "1",
+    r"\sqrt{" * 900 + "2" + "}" * 900, r"\frac{1}{" * 150 + "2" + "}" * 150, "2^" * 900 + "2", "5" + "!" * 500,
+    "|" * 1_000,
     r"\sum_{k=1}^{10^{9}} \frac{1}{k^2}", r"\prod_{k=1}^{10^8} k", r"\binom{10^9}{5\cdot10^8}", "exit()", HANGING,
     "[].__class__.__base__.__subclasses__()", r"\input{/etc/passwd}", "\\" * 5_000, "_" * 3_000, "^" * 3_000,
     r"\text{" * 2_000, "1e999999999", "9" * 1_999, "±1" * 600, r"\begin{pmatrix}" + "1&" * 800 + r"1\end{pmatrix}",
     r"\begin{pmatrix}" * 100, "\ud800", "\x00\x01", "-" * 1_000 + "1", "1," * 900 + "2", "x^{x^{x^{x^{x}}}}", "0^{-1}",
-    "(x+y+z+w)^{1000}", r"(1+\frac{1}{10^{9}})^{10^{9}}", r"\lfloor 10^{10^{5}} \pi\rfloor", r"\sqrt[10^9]{2}", "$" * 5_000,
+    "(x+y+z+w)^{1000}", r"(1+\frac{1}{10^{9}})^{10^{9}}", r"\lfloor 10^{10^{5}} \pi\rfloor", r"\sqrt[10^9]{2}",
+    "$" * 5_000,
 ]  # fmt: skip
 """Texts of which none is 5."""
 
 
+@pytest.mark.slow
 def test_hostile_answers_are_wrong_and_honest_ones_right_within_20_seconds():
     honest = (r"\boxed{\frac{10}{2} + x - x}", "5")
     hostile = [(f"\\boxed{{{text}}}", "5") for text in HOSTILE]
@@ -41,6 +46,7 @@ def test_hostile_answers_are_wrong_and_honest_ones_right_within_20_seconds():
     assert True not in verdicts[:48]
 
 
+@pytest.mark.slow
 def test_hostile_golds_are_never_right():
     assert True not in grade_math([(r"\boxed{5}", gold) for gold in HOSTILE])
 
@@ -62,6 +68,7 @@ def test_jobs_beyond_the_budget_have_no_verdict():
     assert grade_math([(r"\boxed{1+x}", "x+1")], budget_s=0.0) == [None]
 
 
+@pytest.mark.slow
 def test_a_slow_answer_is_wrong_and_costs_a_bounded_time():
     pool = WorkerPool(1)
     try:
@@ -80,10 +87,11 @@ def test_memory_is_bounded():
 
 
 def resident_bytes():
-    pages = int(open(f"/proc/{os.getpid()}/statm").read().split()[1])
+    pages = int(Path(f"/proc/{os.getpid()}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
+@pytest.mark.slow
 def test_the_callers_alarm_still_fires():
     fired = []
     previous = signal.signal(signal.SIGALRM, lambda *_: fired.append(True))
@@ -99,7 +107,8 @@ def test_the_callers_alarm_still_fires():
 
 def test_many_threads_and_an_event_loop():
     def grade(number):
-        return grade_math([(rf"\boxed{{x + {number}}}", f"{number} + x"), (rf"\boxed{{x + {number}}}", f"x - {number}")])
+        answer = rf"\boxed{{x + {number}}}"
+        return grade_math([(answer, f"{number} + x"), (answer, f"x - {number}")])
 
     async def in_executors():
         loop = asyncio.get_running_loop()
@@ -143,7 +152,7 @@ def test_workers_end_with_the_program_even_if_it_is_killed():
 
 def is_running(pid):
     try:
-        return open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] != "Z"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
 
@@ -153,17 +162,18 @@ def test_the_workers_import_neither_torch_nor_the_users_main_script():
     assert subprocess.check_output([sys.executable, "-c", program], text=True).split() == ["False", "False"]
 
 
-LATEX = st.lists(
-    st.sampled_from(
-        r"\frac \sqrt \boxed { } ( ) [ ] \{ \} ^ _ ! | , ; : = < \le \cup \pm \pi \infty \text \sin \log \binom \begin"
-        r" pmatrix \end & \\ 1 23 0.5 x i e % \% ° ² ½ − and $ \int \sum \circ / * + -".split()
-    ),
-    max_size=25,
-)
+PIECES = (
+    r"\frac", r"\sqrt", r"\boxed", "{", "}", "(", ")", "[", "]", r"\{", r"\}", "^", "_", "!", "|", ",", ";", ":", "=",
+    "<", r"\le", r"\cup", r"\pm", r"\pi", r"\infty", r"\text", r"\sin", r"\log", r"\binom", r"\begin", "pmatrix",
+    r"\end", "&", r"\\", "1", "23", "0.5", "x", "i", "e", "%", r"\%", "°", "²", "½", "−", "and", "$", r"\int", r"\sum",
+    r"\circ", "/", "*", "+", "-",
+)  # fmt: skip
+LATEX = st.lists(st.sampled_from(PIECES), max_size=25)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
-@given(st.one_of(st.text(max_size=60), LATEX.map(" ".join), LATEX.map("".join)), st.sampled_from(["5", "x+1", r"\{1\}"]))
+@given(st.one_of(st.text(max_size=60), LATEX.map(" ".join), LATEX.map("".join)), st.sampled_from(["5", "x+1"]))
 def test_no_text_breaks_the_grader(text, gold):
     dead_before = [worker.process.pid for worker in shared_pool()._workers if worker.process]
     assert is_correct_math(rf"\boxed{{{text}}}", gold) in (True, False)

@@ -4,40 +4,35 @@ Decisions where graders differ:
 - order counts in tuples and matrices, not in lists and sets; a list without brackets may stand for either;
 - `x = 5` is 5, also as a gold; `x = 5` and `y = 5` differ; equations are equal up to a constant factor;
 - `x < 3` is the same answer as `(-\\infty, 3)`, whichever side writes which;
-- units, degree and percent signs may be left out; two known units that differ are two answers. A percent sign on one
-  side alone may also mean a hundredth (28% = 28 = 0.28, but 50 ≠ 0.5); a degree sign is π/180 where the other side has π;
-- a base subscript may be left out; where both have it, digits and base must be the same;
-- fractions need not be reduced; `2\\frac{2}{3}` is a mixed number; 2:4 is the ratio 1:2;
-- decimals are exact, but stand for a value without a finite decimal form (1/3, √2) if they round it to six
-  significant digits or more;
-- words are compared by letters.
+- words are compared by letters;
+- for single values see `scalars`.
 """
 
 from collections.abc import Iterator
-from fractions import Fraction
 from itertools import product
 
-from mpmath import mp
-
-from prewrite.grading.evaluate import Undefined, as_mp, close, evaluate, is_real, same_value, sample_points
-from prewrite.grading.parser import Node, Unreadable, number, symbols_of
-from prewrite.grading.units import units_conflict
+from prewrite.grading.relations import (
+    FLIPPED,
+    INFINITY,
+    as_less,
+    constant_factor,
+    difference,
+    is_name,
+    is_quantity,
+    solution_set,
+)
+from prewrite.grading.scalars import same_scalar
+from prewrite.grading.tree import Node, Unreadable, number, symbols_of
 
 _MAX_SIGN_CHOICES = 3
-_ENOUGH_POINTS = 4
-_ROUNDED_DIGITS = 6
-_FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
-_INFINITY: Node = ("const", "inf")
-_REAL_LINE: Node = ("tuple", "(", (("neg", _INFINITY), _INFINITY), ")")
+_REAL_LINE: Node = ("tuple", "(", (("neg", INFINITY), INFINITY), ")")
 _NO_VALUE: Node = ("set", ())
+_NUMBER_WORDS = (
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+    "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty",
+)  # fmt: skip
 MEANINGS: dict[str, Node] = {
-    **{
-        word: number(str(value))
-        for value, word in enumerate(
-            "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
-            "seventeen eighteen nineteen twenty".split()
-        )
-    },
+    **{word: number(str(value)) for value, word in enumerate(_NUMBER_WORDS)},
     **dict.fromkeys(("all real numbers", "all reals", "real numbers"), _REAL_LINE),
     **dict.fromkeys(("empty set", "no solution", "no solutions", "no real solutions"), _NO_VALUE),
 }
@@ -62,7 +57,7 @@ def same_answer(gold: Node, answer: Node) -> bool:
         return _words(gold) == _words(answer) is not None
     if gold[0] in _COLLECTIONS or answer[0] in _COLLECTIONS:
         return _same_collection(gold, answer)
-    return _same_scalar(gold, answer)
+    return same_scalar(gold, answer)
 
 
 def _simplified(node: Node) -> Node:
@@ -144,21 +139,21 @@ def _same_relation(gold: Node, answer: Node) -> bool:
     if gold[0] != "rel" or answer[0] != "rel":
         relation, other = (gold, answer) if gold[0] == "rel" else (answer, gold)
         if set(relation[1]) != {"="}:
-            solutions = _solutions(relation)
+            solutions = solution_set(relation)
             return solutions is not None and same_answer(solutions[1], other)
         left, right = relation[2][0], relation[2][-1]
-        names_the_answer = _is_name(left) if relation is gold else _is_quantity(left) or _same_sides(relation)
+        names_the_answer = is_name(left) if relation is gold else is_quantity(left) or _same_sides(relation)
         return names_the_answer and (same_answer(right, other) if relation is gold else same_answer(other, right))
     if set(gold[1]) == set(answer[1]) == {"="}:
         return _same_equation(gold, answer)
-    gold_solutions, solutions = _solutions(gold), _solutions(answer)
+    gold_solutions, solutions = solution_set(gold), solution_set(answer)
     if gold_solutions and solutions:
         return gold_solutions[0] == solutions[0] and same_answer(gold_solutions[1], solutions[1])
     if len(gold[1]) != 1 or len(answer[1]) != 1:
         return _same_chain(gold, answer)
-    gold_sign, gold_difference = _as_less(gold)
-    sign, difference = _as_less(answer)
-    factor = _constant_factor(gold_difference, difference)
+    gold_sign, gold_difference = as_less(gold)
+    sign, difference = as_less(answer)
+    factor = constant_factor(gold_difference, difference)
     return gold_sign == sign and factor is not None and (factor > 0 or sign == "!=")
 
 
@@ -166,17 +161,17 @@ def _same_equation(gold: Node, answer: Node) -> bool:
     gold_left, gold_right, left, right = gold[2][0], gold[2][-1], answer[2][0], answer[2][-1]
     if gold_left == left:
         return same_answer(gold_right, right)
-    if _is_name(gold_left) and not symbols_of(left) and left[0] != "text" and _same_sides(answer):
+    if is_name(gold_left) and not symbols_of(left) and left[0] != "text" and _same_sides(answer):
         return same_answer(gold_right, right)
     if any(side[0] in (*_COLLECTIONS, "text") or _sign_choices(side) for side in (gold_left, gold_right, left, right)):
         return False
-    return _constant_factor(_difference(gold_left, gold_right), _difference(left, right)) is not None
+    return constant_factor(difference(gold_left, gold_right), difference(left, right)) is not None
 
 
 def _same_chain(gold: Node, answer: Node) -> bool:
     if len(gold[1]) != len(answer[1]):
         return False
-    turned = ("rel", tuple(_FLIPPED.get(sign, sign) for sign in reversed(answer[1])), answer[2][::-1])
+    turned = ("rel", tuple(FLIPPED.get(sign, sign) for sign in reversed(answer[1])), answer[2][::-1])
     return any(
         gold[1] == other[1] and all(map(same_answer, gold[2], other[2])) for other in (answer, turned)
     )  # fmt: skip
@@ -185,86 +180,6 @@ def _same_chain(gold: Node, answer: Node) -> bool:
 def _same_sides(relation: Node) -> bool:
     """Whether an equation holds identically, as in `3 \\cdot 4 = 12`."""
     return all(same_answer(relation[2][-1], side) for side in relation[2][:-1])
-
-
-def _is_name(node: Node) -> bool:
-    """`x`, `x_1`, `f(x)`, `f^{-1}(x)`, `\\text{Area}`."""
-    if node[0] == "mul":
-        return node[1][0][0] in ("sym", "pow") and all(map(_is_name_part, node[1]))
-    if node[0] == "tuple":
-        return all(item[0] == "sym" for item in node[2])
-    return node[0] in ("sym", "text") or node in (("const", "e"), ("const", "i"))
-
-
-def _is_name_part(node: Node) -> bool:
-    if node[0] == "pow":
-        return node[1][0] == "sym" and node[2] in (("neg", number("1")), number("-1"))
-    return node[0] in ("sym", "num") or (node[0] == "tuple" and all(item[0] == "sym" for item in node[2]))
-
-
-def _is_quantity(node: Node) -> bool:
-    """What a sentence may set equal to its answer: a name, or an expression without coefficients (`m + n`, `\\sin A`)."""
-    if _is_name(node):
-        return True
-    if node[0] in ("add", "mul", "list", "set"):
-        return all(map(_is_quantity, node[1]))
-    if node[0] == "tuple":
-        return all(map(_is_quantity, node[2]))
-    if node[0] == "call":
-        return bool(symbols_of(node))
-    return node[0] in ("neg", "inv", "pow", "abs", "degree") and _is_quantity(node[1])
-
-
-def _solutions(relation: Node) -> tuple[Node, Node] | None:
-    """(name, interval or union) of an inequality in one bare symbol, as in `x \\ge 3`, `-1 < x < 2`, `x \\ne 3`."""
-    signs, sides = relation[1], relation[2]
-    names = [side for side in sides if side[0] == "sym"]
-    if len(names) != 1 or sum(bool(symbols_of(side)) for side in sides) != 1:
-        return None
-    if len(sides) == 2 and signs[0] in (*_FLIPPED, "!="):
-        sign, bound = (signs[0], sides[1]) if sides[0] == names[0] else (_FLIPPED.get(signs[0], "!="), sides[0])
-        below = ("tuple", "(", (("neg", _INFINITY), bound), "]" if sign == "<=" else ")")
-        above = ("tuple", "[" if sign == ">=" else "(", (bound, _INFINITY), ")")
-        return names[0], ("union", (below, above)) if sign == "!=" else below if sign in ("<", "<=") else above
-    if len(sides) == 3 and sides[1] == names[0]:
-        if set(signs) <= {">", ">="}:
-            signs, sides = tuple(_FLIPPED[sign] for sign in reversed(signs)), sides[::-1]
-        if set(signs) <= {"<", "<="}:
-            opening, closing = "[" if signs[0] == "<=" else "(", "]" if signs[1] == "<=" else ")"
-            return names[0], ("tuple", opening, (sides[0], sides[2]), closing)
-    return None
-
-
-def _difference(left: Node, right: Node) -> Node:
-    return ("add", (left, ("neg", right)))
-
-
-def _as_less(relation: Node) -> tuple[str, Node]:
-    sign, (left, right) = relation[1][0], relation[2]
-    if sign in (">", ">="):
-        return _FLIPPED[sign], _difference(right, left)
-    return sign, _difference(left, right)
-
-
-def _constant_factor(one: Node, other: Node):
-    """c with one = c · other at every sample point, or None. Both must depend on the same symbols."""
-    names = sorted(symbols_of(one))
-    if not names or set(names) != symbols_of(other):
-        return None
-    factors = []
-    for point in sample_points(names):
-        try:
-            a, b = as_mp(evaluate(one, point)), as_mp(evaluate(other, point))
-        except Undefined:
-            continue
-        if a == 0 or b == 0:
-            if a != b:
-                return None
-            continue
-        if is_real(a) and is_real(b):
-            factors.append(a.real / b.real)
-    constant = len(factors) >= _ENOUGH_POINTS and all(close(factors[0], factor) for factor in factors)
-    return factors[0] if constant else None
 
 
 # Collections
@@ -309,7 +224,7 @@ def _parts(node: Node) -> tuple[Node, ...]:
     items = node[1] if node[0] in ("union", "list") else (node,)
     parts = []
     for item in items:
-        solutions = _solutions(item) if item[0] == "rel" else None
+        solutions = solution_set(item) if item[0] == "rel" else None
         part = solutions[1] if solutions else _simplified(item)
         parts.extend(part[1] if part[0] == "union" else (part,))
     return tuple(parts)
@@ -339,75 +254,3 @@ def _distinct(items: tuple[Node, ...]) -> tuple[Node, ...]:
         if not any(same_answer(other, item) for other in kept):
             kept.append(item)
     return tuple(kept)
-
-
-# Single values
-
-
-def _same_scalar(gold: Node, answer: Node) -> bool:
-    if units_conflict(_unit(gold), _unit(answer)):
-        return False
-    if "base" in (gold[0], answer[0]):
-        return _same_in_base(gold, answer)
-    gold, answer = (_simplified(node[1]) if node[0] == "unit" else node for node in (gold, answer))
-    if "ratio" in (gold[0], answer[0]):
-        return _same_ratio(gold, answer)
-    if gold[0] == answer[0] and gold[0] in ("percent", "degree"):
-        return _same_number(gold[1], answer[1])
-    return any(_same_number(one, other) for one in _readings(gold, answer) for other in _readings(answer, gold))
-
-
-def _unit(node: Node) -> str:
-    return node[2] if node[0] == "unit" else node[0] if node[0] in ("percent", "degree") else ""
-
-
-def _readings(node: Node, other: Node) -> tuple[Node, ...]:
-    if node[0] == "percent" or (node[0] == "degree" and _mentions_pi(other)):
-        return node[1], node
-    return (node[1],) if node[0] == "degree" else (node,)
-
-
-def _mentions_pi(node: object) -> bool:
-    return node == ("const", "pi") or (isinstance(node, tuple) and any(map(_mentions_pi, node)))
-
-
-def _same_in_base(gold: Node, answer: Node) -> bool:
-    if gold[0] == answer[0]:
-        return gold[1].lstrip("0") == answer[1].lstrip("0") and gold[2] == answer[2]
-    return gold[0] == "base" and answer[0] == "num" and gold[1].isdigit() and Fraction(gold[1]) == answer[1]
-
-
-def _same_ratio(gold: Node, answer: Node) -> bool:
-    if gold[0] != answer[0]:
-        ratio, other = (gold, answer) if gold[0] == "ratio" else (answer, gold)
-        return len(ratio[1]) == 2 and _same_number(("mul", (ratio[1][0], ("inv", ratio[1][1]))), other)
-    gold_parts, parts = gold[1], answer[1]
-    if any(part[0] == "unit" for part in (*gold_parts, *parts)):
-        return _same_ordered(gold_parts, parts)
-    return len(gold_parts) == len(parts) and all(
-        _same_number(("mul", (gold_part, parts[0])), ("mul", (part, gold_parts[0])))
-        for gold_part, part in zip(gold_parts, parts, strict=True)
-    )
-
-
-def _same_number(gold: Node, answer: Node) -> bool:
-    return same_value(gold, answer) or _rounds(gold, answer) or _rounds(answer, gold)
-
-
-def _rounds(decimal: Node, exact: Node) -> bool:
-    if decimal[0] != "num" or not decimal[2] or symbols_of(exact) or (exact[0] == "num" and exact[2]):
-        return False
-    digits = len(str(abs(int(decimal[1] * 10 ** decimal[2]))))
-    value = evaluate(exact, {})
-    if digits < _ROUNDED_DIGITS or not is_real(value) or (isinstance(value, Fraction) and _is_finite_decimal(value)):
-        return False
-    half_a_digit = mp.mpf(10) ** -decimal[2] / 2
-    return bool(mp.fabs(as_mp(decimal[1]) - as_mp(value).real) <= half_a_digit)
-
-
-def _is_finite_decimal(value: Fraction) -> bool:
-    denominator = value.denominator
-    for prime in (2, 5):
-        while denominator % prime == 0:
-            denominator //= prime
-    return denominator == 1

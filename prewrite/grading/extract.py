@@ -19,7 +19,7 @@ _LONGEST_PLAIN_ANSWER = 300
 
 
 def strip_thinking(text: str) -> str:
-    """The part of a completion that is the reply: after the last `</think>`, and before a `<think>` that is never closed.
+    """The part of a completion that is the reply: after the last `</think>`, before an unclosed `<think>`.
 
     A template may have opened the thinking, so `</think>` alone counts too. A completion that was cut off while it
     thought has no reply: "".

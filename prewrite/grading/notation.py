@@ -21,8 +21,11 @@ _CHARACTERS = {
     "⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ", "“": '"', "”": '"', "。": ".", "，": ",",
     "∠": r"\angle ", "∶": ":", "∣": "|", "€": "", "£": "", "¥": "", "₹": "", "…": r"\ldots ",
 }  # fmt: skip
-for _name in ("alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon phi chi "
-              "psi omega").split():  # fmt: skip
+_GREEK = (
+    "alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu", "nu", "xi",
+    "pi", "rho", "sigma", "tau", "upsilon", "phi", "chi", "psi", "omega",
+)  # fmt: skip
+for _name in _GREEK:
     _CHARACTERS[unicodedata.lookup("GREEK SMALL LETTER " + _name.upper().replace("LAMBDA", "LAMDA"))] = rf"\{_name} "
 _TRANSLATION = str.maketrans(_CHARACTERS)
 
@@ -126,7 +129,7 @@ def without_text_commands(text: str) -> str:
 
 
 def squeezed(text: str) -> str:
-    r"""Normalised LaTeX without the spaces and braces that change nothing: `\pmod{7}` = `\pmod 7`, but `1 1/2` ≠ `11/2`."""
+    r"""Normalised LaTeX without idle spaces and braces: `\pmod{7}` = `\pmod 7`, but `1 1/2` ≠ `11/2`."""
     return re.sub(r"(?<![\w])\s+|\s+(?!\w)", "", re.sub(r"\{(\w)\}", r" \1", text))
 
 

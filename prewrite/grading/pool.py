@@ -97,7 +97,8 @@ class _Worker:
 
     def _read_line(self, end: float) -> bytes | None:
         """One line, b"" if the process ended without one, None if `end` came first."""
-        assert self.process is not None and self.process.stdout is not None
+        assert self.process is not None
+        assert self.process.stdout is not None
         descriptor = self.process.stdout.fileno()
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)

@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from prewrite.grading.extract import answer_part
 
 _ARTICLES = {"a", "an", "the"}
-_NEGATION = re.compile(r"(?:\bnot|\bnever|\bhardly|n't|\bcannot be)\s+(?:(?:a|an|really|very|at all|quite|clearly)\s+)*$")
+_NEGATION = re.compile(
+    r"(?:\bnot|\bnever|\bhardly|n't|\bcannot be)\s+(?:(?:a|an|really|very|at all|quite|clearly)\s+)*$"
+)
 _LEAD_IN = r"(?:[^\n.:]{0,40}(?::|\bis\b)\s*)?"
 _OPENING = re.compile(r"\s*\W{0,3}" + _LEAD_IN + r"\W{0,3}")
 _END_OF_STATEMENT = re.compile(r"\s*[).:,;\]\n–—]|\s+-")

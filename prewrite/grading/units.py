@@ -8,7 +8,8 @@ _SPELLINGS = {
     "s": "s sec second", "min": "min minute", "h": "h hr hour", "day": "day", "week": "week", "month": "month",
     "year": "year yr", "dollar": "dollar usd buck", "cent": "cent", "euro": "euro", "kg": "kg kilogram",
     "g": "g gm gram", "lb": "lb pound", "oz": "oz ounce", "l": "l liter litre", "ml": "ml milliliter", "mph": "mph",
-    "degree": "degree deg", "percent": "percent", "am": "am", "pm": "pm", "square": "square sq", "cubic": "cubic cu", "per": "per",
+    "degree": "degree deg", "percent": "percent", "am": "am", "pm": "pm",
+    "square": "square sq", "cubic": "cubic cu", "per": "per",
 }  # fmt: skip
 KNOWN_UNITS = {
     form: unit for unit, spellings in _SPELLINGS.items() for word in spellings.split() for form in (word, word + "s")

@@ -14,7 +14,9 @@ import sys
 
 from prewrite.grading.compare import MEANINGS, same_answer
 from prewrite.grading.notation import canonical_words, normalise, squeezed, without_text_commands
-from prewrite.grading.parser import WORDS_IN_FORMULAS, Unreadable, parse
+from prewrite.grading.parser import parse
+from prewrite.grading.tokens import WORDS_IN_FORMULAS
+from prewrite.grading.tree import Unreadable
 
 MEMORY_LIMIT_BYTES = 2 * 1024**3
 
@@ -82,12 +84,12 @@ def _math_verify(gold: str, answer: str) -> bool | None:
 
     def read(text: str) -> list:
         config = [LatexExtractionConfig(boxed_match_priority=-1)]
-        return parse(f"${text}$", extraction_config=config, fallback_mode="no_fallback", parsing_timeout=None)
+        return parse(f"${text}$", extraction_config=config, fallback_mode="no_fallback", parsing_timeout=0)
 
     gold_forms = read(gold)
     if not gold_forms:
         return None
-    return bool(answer) and verify(gold_forms, read(answer), timeout_seconds=None)
+    return bool(answer) and verify(gold_forms, read(answer), timeout_seconds=0)
 
 
 def main() -> None:

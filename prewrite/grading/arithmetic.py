@@ -1,0 +1,235 @@
+"""Exact arithmetic with Fractions, and with numbers of `DIGITS` digits (mpmath) where a value is not rational.
+
+Everything that could grow without bound (powers, factorials, exponentials) is measured before it is computed.
+"""
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+from mpmath import mp
+
+from prewrite.grading.tree import Node, Unreadable
+
+DIGITS = 60
+MAX_BITS = 200_000
+MAX_FACTORIAL = 3_000
+MAX_LOG_MAGNITUDE = 100_000
+AGREEING_DIGITS = 35
+
+mp.dps = DIGITS
+Value = Fraction | mp.mpf | mp.mpc  # type: ignore[valid-type]
+
+
+class Undefined(Unreadable):
+    """The expression has no finite value here (0/0, log 0, tan 90°)."""
+
+
+class TooLarge(Unreadable):
+    """The value cannot be computed within the limits."""
+
+
+def close(a: Value, b: Value) -> bool:
+    if isinstance(a, Fraction) and isinstance(b, Fraction):
+        return a == b
+    a, b = as_mp(a), as_mp(b)
+    if mp.isinf(a) or mp.isinf(b):
+        return bool(a == b)
+    return bool(mp.fabs(a - b) <= mp.mpf(10) ** -AGREEING_DIGITS * max(mp.fabs(a), mp.fabs(b)))
+
+
+def as_mp(value: Value):
+    return mp.mpf(value.numerator) / value.denominator if isinstance(value, Fraction) else value
+
+
+def is_real(value: Value) -> bool:
+    if isinstance(value, mp.mpc):
+        return bool(mp.fabs(value.imag) <= mp.mpf(10) ** -AGREEING_DIGITS * mp.fabs(value))
+    return True
+
+
+def checked(value: Value) -> Value:
+    if isinstance(value, Fraction):
+        if value.numerator.bit_length() + value.denominator.bit_length() > MAX_BITS:
+            raise TooLarge("number")
+        return value
+    if mp.isnan(value):
+        raise Undefined("nan")
+    if isinstance(value, mp.mpc) and value.imag == 0:
+        return value.real
+    return value
+
+
+def add(values: list[Value]) -> Value:
+    total = values[0]
+    for value in values[1:]:
+        exact = isinstance(total, Fraction) and isinstance(value, Fraction)
+        total = checked(total + value if exact else as_mp(total) + as_mp(value))
+    return total
+
+
+def multiply(values: list[Value]) -> Value:
+    product = values[0]
+    for value in values[1:]:
+        if isinstance(product, Fraction) and isinstance(value, Fraction):
+            product = checked(product * value)
+        else:
+            product = checked(as_mp(product) * as_mp(value))
+    return product
+
+
+def invert(value: Value) -> Value:
+    if value == 0 or (not isinstance(value, Fraction) and mp.fabs(value) < mp.mpf(10) ** -(DIGITS - 10)):
+        raise Undefined("division by zero")
+    return 1 / value if isinstance(value, Fraction) else 1 / as_mp(value)
+
+
+def power(base: Value, exponent: Value) -> Value:
+    if base == 0:
+        if not is_real(exponent) or as_mp(exponent).real <= 0:
+            raise Undefined("power of zero")
+        return Fraction(0)
+    if isinstance(exponent, Fraction) and isinstance(base, Fraction):
+        if exponent.denominator == 1:
+            bits = max(abs(base.numerator), base.denominator).bit_length()
+            if abs(exponent) * (bits if abs(base) != 1 else 0) > MAX_BITS:
+                raise TooLarge("power")
+            return base ** int(exponent) if abs(base) != 1 else base ** int(exponent % 2)
+        if exponent.denominator % 2 == 1 and base < 0:
+            return multiply([Fraction(-1 if exponent.numerator % 2 else 1), power(-base, exponent)])
+        root = _exact_root(base, exponent.denominator)
+        if root is not None:
+            return power(root, Fraction(exponent.numerator))
+    magnitude = mp.log(mp.fabs(as_mp(base)))
+    if mp.fabs(as_mp(exponent) * magnitude) > MAX_LOG_MAGNITUDE:
+        raise TooLarge("power")
+    return mp.power(as_mp(base), as_mp(exponent))
+
+
+def _exact_root(value: Fraction, degree: int) -> Fraction | None:
+    if value < 0 or degree > MAX_BITS:
+        return None
+    numerator, denominator = _integer_root(value.numerator, degree), _integer_root(value.denominator, degree)
+    return None if numerator is None or denominator is None else Fraction(numerator, denominator)
+
+
+def _integer_root(value: int, degree: int) -> int | None:
+    if degree == 2:
+        root = math.isqrt(value)
+    elif value < 2:
+        root = value
+    else:
+        guess = int(mp.nint(mp.root(value, degree))) if value.bit_length() < 3 * DIGITS else 0
+        root = guess
+    return root if root**degree == value else None
+
+
+def factorial(value: Value) -> Value:
+    return Fraction(math.factorial(_natural(value, MAX_FACTORIAL)))
+
+
+def binomial(n: Value, k: Value) -> Value:
+    return Fraction(math.comb(_natural(n, MAX_FACTORIAL), _natural(k, MAX_FACTORIAL)))
+
+
+def _natural(value: Value, limit: int) -> int:
+    if not isinstance(value, Fraction) or value.denominator != 1 or value < 0:
+        raise Undefined("not a natural number")
+    if value > limit:
+        raise TooLarge("factorial")
+    return int(value)
+
+
+def rounded(round_to_integer: Callable, value: Value) -> Value:
+    if isinstance(value, Fraction):
+        return Fraction(round_to_integer(value))
+    if not is_real(value) or mp.fabs(value) > mp.mpf(10) ** (DIGITS // 2):
+        raise Undefined("floor")
+    nearest = mp.nint(value.real)
+    if mp.fabs(value.real - nearest) < mp.mpf(10) ** -AGREEING_DIGITS:
+        return Fraction(int(nearest))
+    return Fraction(int(mp.floor(value.real) if round_to_integer is math.floor else mp.ceil(value.real)))
+
+
+def log(value: Value, base: Value | None) -> Value:
+    if value == 0:
+        raise Undefined("log 0")
+    if base is None:
+        return mp.log(as_mp(value))
+    if base in (0, 1):
+        raise Undefined("log base")
+    if isinstance(value, Fraction) and isinstance(base, Fraction) and value > 0 and base > 0:
+        estimate = mp.nint(mp.log(as_mp(value)) / mp.log(as_mp(base)))
+        if abs(estimate) < MAX_BITS // 64 and power(base, Fraction(int(estimate))) == value:
+            return Fraction(int(estimate))
+    return mp.log(as_mp(value)) / mp.log(as_mp(base))
+
+
+def _exponential(value):
+    if mp.fabs(value) > MAX_LOG_MAGNITUDE:
+        raise TooLarge("exp")
+    return mp.exp(value)
+
+
+def _guarded(function: Callable) -> Callable:
+    def apply(value):
+        if mp.fabs(value) > MAX_LOG_MAGNITUDE:
+            raise TooLarge("function argument")
+        try:
+            result = function(value)
+        except (ZeroDivisionError, ValueError) as error:
+            raise Undefined(str(error)) from None
+        if not mp.isinf(result) and mp.fabs(result) > mp.mpf(10) ** (DIGITS - 10):
+            raise Undefined("pole")
+        return result
+
+    return apply
+
+
+_FUNCTIONS = {
+    "sin": mp.sin, "cos": mp.cos, "tan": mp.tan, "cot": mp.cot, "sec": mp.sec, "csc": mp.csc, "arcsin": mp.asin,
+    "arccos": mp.acos, "arctan": mp.atan, "sinh": mp.sinh, "cosh": mp.cosh, "tanh": mp.tanh, "coth": mp.coth,
+}  # fmt: skip
+
+
+def call(name: str, argument: Node, value_of: Callable) -> Value:
+    if name in ("max", "min", "gcd", "lcm"):
+        values = [value_of(item) for item in (argument[2] if argument[0] == "tuple" else (argument,))]
+        if name in ("gcd", "lcm"):
+            naturals = [_natural(value, 10**50) for value in values]
+            return Fraction(math.gcd(*naturals) if name == "gcd" else math.lcm(*naturals))
+        if not all(map(is_real, values)):
+            raise Undefined(name)
+        return (max if name == "max" else min)(values, key=lambda value: as_mp(value).real)
+    value = value_of(argument)
+    if name == "ln":
+        return log(value, None)
+    if value == 0 and name in ("sin", "tan", "arcsin", "arctan", "sinh", "tanh"):
+        return Fraction(0)
+    return (_exponential if name == "exp" else _guarded(_FUNCTIONS[name]))(as_mp(value))
+
+
+def constant(name: str) -> Value:
+    if name == "inf":
+        return mp.inf
+    values = {"pi": lambda: +mp.pi, "e": lambda: +mp.e, "i": lambda: mp.mpc(0, 1)}
+    if name not in values:
+        raise Unreadable(name)
+    return values[name]()
+
+
+def absolute(value: Value) -> Value:
+    return abs(value) if isinstance(value, Fraction) else mp.fabs(value)
+
+
+def determinant(rows: tuple[tuple[Node, ...], ...], value_of: Callable) -> Value:
+    size = len(rows)
+    if size > 4 or any(len(row) != size for row in rows):
+        raise Unreadable("determinant")
+    if size == 1:
+        return value_of(rows[0][0])
+    minors = (tuple(row[:column] + row[column + 1 :] for row in rows[1:]) for column in range(size))
+    return add([
+        multiply([Fraction((-1) ** column), value_of(rows[0][column]), determinant(minor, value_of)])
+        for column, minor in enumerate(minors)
+    ])  # fmt: skip

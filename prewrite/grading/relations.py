@@ -1,0 +1,89 @@
+"""What equations and inequalities say: a name's value, a set of numbers, a multiple of one another."""
+
+from prewrite.grading.arithmetic import Undefined, as_mp, close, is_real
+from prewrite.grading.evaluate import evaluate, sample_points
+from prewrite.grading.tree import Node, number, symbols_of
+
+FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
+INFINITY: Node = ("const", "inf")
+_ENOUGH_POINTS = 4
+
+
+def is_name(node: Node) -> bool:
+    """`x`, `x_1`, `f(x)`, `f^{-1}(x)`, `\\text{Area}`."""
+    if node[0] == "mul":
+        return node[1][0][0] in ("sym", "pow") and all(map(_is_name_part, node[1]))
+    if node[0] == "tuple":
+        return all(item[0] == "sym" for item in node[2])
+    return node[0] in ("sym", "text") or node in (("const", "e"), ("const", "i"))
+
+
+def _is_name_part(node: Node) -> bool:
+    if node[0] == "pow":
+        return node[1][0] == "sym" and node[2] in (("neg", number("1")), number("-1"))
+    return node[0] in ("sym", "num") or (node[0] == "tuple" and all(item[0] == "sym" for item in node[2]))
+
+
+def is_quantity(node: Node) -> bool:
+    """What a sentence may set equal to its answer: a name, or symbols without coefficients (`m + n`, `\\sin A`)."""
+    if is_name(node):
+        return True
+    if node[0] in ("add", "mul", "list", "set"):
+        return all(map(is_quantity, node[1]))
+    if node[0] == "tuple":
+        return all(map(is_quantity, node[2]))
+    if node[0] == "call":
+        return bool(symbols_of(node))
+    return node[0] in ("neg", "inv", "pow", "abs", "degree") and is_quantity(node[1])
+
+
+def solution_set(relation: Node) -> tuple[Node, Node] | None:
+    """(name, interval or union) of an inequality in one bare symbol, as in `x \\ge 3`, `-1 < x < 2`, `x \\ne 3`."""
+    signs, sides = relation[1], relation[2]
+    names = [side for side in sides if side[0] == "sym"]
+    if len(names) != 1 or sum(bool(symbols_of(side)) for side in sides) != 1:
+        return None
+    if len(sides) == 2 and signs[0] in (*FLIPPED, "!="):
+        sign, bound = (signs[0], sides[1]) if sides[0] == names[0] else (FLIPPED.get(signs[0], "!="), sides[0])
+        below = ("tuple", "(", (("neg", INFINITY), bound), "]" if sign == "<=" else ")")
+        above = ("tuple", "[" if sign == ">=" else "(", (bound, INFINITY), ")")
+        return names[0], ("union", (below, above)) if sign == "!=" else below if sign in ("<", "<=") else above
+    if len(sides) == 3 and sides[1] == names[0]:
+        if set(signs) <= {">", ">="}:
+            signs, sides = tuple(FLIPPED[sign] for sign in reversed(signs)), sides[::-1]
+        if set(signs) <= {"<", "<="}:
+            opening, closing = "[" if signs[0] == "<=" else "(", "]" if signs[1] == "<=" else ")"
+            return names[0], ("tuple", opening, (sides[0], sides[2]), closing)
+    return None
+
+
+def difference(left: Node, right: Node) -> Node:
+    return ("add", (left, ("neg", right)))
+
+
+def as_less(relation: Node) -> tuple[str, Node]:
+    sign, (left, right) = relation[1][0], relation[2]
+    if sign in (">", ">="):
+        return FLIPPED[sign], difference(right, left)
+    return sign, difference(left, right)
+
+
+def constant_factor(one: Node, other: Node):
+    """c with one = c · other at every sample point, or None. Both must depend on the same symbols."""
+    names = sorted(symbols_of(one))
+    if not names or set(names) != symbols_of(other):
+        return None
+    factors = []
+    for point in sample_points(names):
+        try:
+            a, b = as_mp(evaluate(one, point)), as_mp(evaluate(other, point))
+        except Undefined:
+            continue
+        if a == 0 or b == 0:
+            if a != b:
+                return None
+            continue
+        if is_real(a) and is_real(b):
+            factors.append(a.real / b.real)
+    constant = len(factors) >= _ENOUGH_POINTS and all(close(factors[0], factor) for factor in factors)
+    return factors[0] if constant else None

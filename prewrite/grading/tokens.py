@@ -1,0 +1,88 @@
+"""What an answer is made of: numbers, letters, TeX commands, words."""
+
+import re
+
+from prewrite.grading.tree import Unreadable
+from prewrite.grading.units import KNOWN_UNITS
+
+FUNCTIONS = frozenset(
+    ("sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "coth", "ln",
+     "exp", "max", "min", "gcd", "lcm")
+)  # fmt: skip
+_WORD_COMMANDS = FUNCTIONS | {"log", "sqrt", "pi", "theta", "alpha", "beta", "infty"}
+_SPELLED = {"asin": "arcsin", "acos": "arccos", "atan": "arctan"}
+_CONJUNCTIONS = {"and", "or"}
+WORDS_IN_FORMULAS = _WORD_COMMANDS | set(_SPELLED) | _CONJUNCTIONS | set(KNOWN_UNITS)
+_SHORT_WORDS = {"yes", "no", "odd", "even", "all", "none", "dne", "am", "pm", "nan"}
+_PRODUCT_WORD_LENGTH = 3
+"""So many letters in a row may be a product of symbols; more, or three capitals, are a word."""
+
+_TOKEN = re.compile(
+    r"(?P<space>\s+)|(?P<number>(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d+(?![\d.a-zA-Z{]))?)|(?P<text>\\text\{[^{}]*\})"
+    r"|(?P<command>\\(?:[a-zA-Z]+|.))|(?P<word>[a-zA-Z]+)|(?P<sign>.)",
+    re.DOTALL,
+)
+_LETTER_LIST = re.compile(r"\(?[A-Z]\)?(?:\s*(?:,|&|and|or)\s*\(?[A-Z]\)?)+")
+
+
+class Tokens:
+    """The tokens of an answer and a position among them. A token has a kind: number, letter, command, text (words),
+    conjunction or sign."""
+
+    def __init__(self, answer: str) -> None:
+        self.tokens: list[tuple[str, str, bool]] = []  # kind, token, follows white space
+        self.position = 0
+        spaced = False
+        for match in _TOKEN.finditer(answer):
+            if match.lastgroup == "space":
+                spaced = True
+                continue
+            for kind, token in self._split(match.lastgroup or "", match.group()):
+                self.tokens.append((kind, token, spaced))
+                spaced = False
+
+    def _split(self, kind: str, token: str) -> list[tuple[str, str]]:
+        if kind == "text":
+            content = token[len(r"\text{") : -1].strip()
+            if content.strip(" ,;") in _CONJUNCTIONS:
+                return [("conjunction", content)]
+            if _LETTER_LIST.fullmatch(content):
+                letters = re.findall(r"[A-Z](?![a-z])", content)
+                return [part for letter in letters for part in (("sign", ","), ("text", letter))][1:]
+            return [("text", content)]
+        if kind != "word":
+            return [(kind, token)]
+        spelled = _SPELLED.get(token, token)
+        if spelled in _WORD_COMMANDS:
+            return [("command", "\\" + spelled)]
+        if token in _CONJUNCTIONS:
+            return [("conjunction", token)]
+        after_operand = bool(self.tokens) and (self.tokens[-1][0] in ("number", "text") or self.tokens[-1][1] in ")}")
+        is_unit = after_operand and len(token) > 1 and token.lower() in KNOWN_UNITS
+        is_name = len(token) > _PRODUCT_WORD_LENGTH or (len(token) == _PRODUCT_WORD_LENGTH and token.isupper())
+        if is_unit or is_name or token.lower() in _SHORT_WORDS:
+            return [("text", token)]
+        return [("letter", letter) for letter in token]
+
+    def peek(self, ahead: int = 0) -> str:
+        index = self.position + ahead
+        return self.tokens[index][1] if index < len(self.tokens) and self.tokens[index][0] != "text" else ""
+
+    def kind(self, ahead: int = 0) -> str:
+        index = self.position + ahead
+        return self.tokens[index][0] if index < len(self.tokens) else "end"
+
+    def take(self) -> str:
+        if self.position >= len(self.tokens):
+            raise Unreadable("ends too early")
+        self.position += 1
+        return self.tokens[self.position - 1][1]
+
+    def accept(self, *wanted: str) -> bool:
+        found = self.peek() in wanted
+        self.position += found
+        return found
+
+    def expect(self, wanted: str) -> None:
+        if not self.accept(wanted):
+            raise Unreadable(f"expected {wanted}")

@@ -38,7 +38,7 @@ _SPACE_COMMAND = re.compile(r"\\[,;:!> ]|\\q?quad(?![a-zA-Z])|\\(?:hspace|vspace
 _DELIMITER = re.compile(r"\\[()\[\]]|\$|\\\$")
 _TEXT_COMMAND = re.compile(
     r"\\(?:text|mbox|hbox|textbf|textit|textrm|textsf|texttt|textnormal|textup|emph|mathrm|mathbf|mathit|mathsf|mathtt|"
-    r"operatorname|bm|bold|boxed|fbox|underline|mathcal|vec|hat)\*?\s*\{([^{}]*)\}"
+    r"operatorname|mathord|bm|bold|boxed|fbox|underline|mathcal|vec|hat)\*?\s*\{([^{}]*)\}"
 )
 _MATH_IN_TEXT = re.compile(r"[\s\d.,:;/+\-()%\\$]*")
 _REPEATING = re.compile(r"(\d*)\.(\d*)\\(?:overline|bar|overbar|dot)\s*(?:\{(\d+)\}|(\d))")
@@ -46,6 +46,8 @@ _ELLIPSIS = re.compile(r"(\d{0,12})\.(\d{0,6}?)(\d{1,6}?)\3{2,20}\s*(?:\\(?:ldot
 _ALIASES = (
     (re.compile(r"\\(?:dfrac|tfrac|cfrac)(?![a-zA-Z])"), r"\\frac"),
     (re.compile(r"\\(?:dbinom|tbinom)(?![a-zA-Z])"), r"\\binom"),
+    (re.compile(r"\{([^{}]*)\\choose(?![a-zA-Z])([^{}]*)\}"), r"\\binom{\1}{\2}"),
+    (re.compile(r"\{([^{}]*)\\over(?![a-zA-Z])([^{}]*)\}"), r"{\\frac{\1}{\2}}"),
     (re.compile(r"\\(?:leq|leqslant)(?![a-zA-Z])|<=|=<"), r"\\le "),
     (re.compile(r"\\(?:geq|geqslant)(?![a-zA-Z])|>="), r"\\ge "),
     (re.compile(r"\\neq(?![a-zA-Z])|!="), r"\\ne "),
@@ -65,6 +67,12 @@ _ALIASES = (
     (re.compile(r"\\(?:dots|cdots|ldots|dotsc)(?![a-zA-Z])|\.\.\."), r"\\ldots "),
     (re.compile(r"(?<![a-zA-Z\\])(?:positive |\+)?infinity(?![a-zA-Z])|(?<![a-zA-Z\\])inf(?![a-zA-Z])"), r"\\infty "),
 )  # fmt: skip
+_WORDING = (
+    (re.compile(r"(?<=\d)\s*(?:\^\s*\{?)?\s*\\text\{\s*(?:st|nd|rd|th)\s*\}(?:\s*\})?|(?<=\d)(?:st|nd|rd|th)\b"), ""),
+    (re.compile(r"^\s*\\text\{[a-zA-Z ]{3,}(?:\bis|[:=])\}(?=\s*[\\\d(\[-])"), ""),
+    (re.compile(r"\\frac\s*\{\s*\\text\{([^{}]*)\}\s*\}\s*\{\s*\\text\{([^{}]*)\}\s*\}"), r"\\text{\1/\2}"),
+)
+"""Ordinal endings, a lead-in ("The answer is"), a unit written as a fraction."""
 _SENTENCE_END = " \t\n.,;:"
 
 
@@ -82,6 +90,8 @@ def normalise(answer: str) -> str:
     for pattern, replacement in _ALIASES:
         text = pattern.sub(replacement, text)
     text = _TEXT_COMMAND.sub(_text_command, text)
+    for pattern, replacement in _WORDING:
+        text = pattern.sub(replacement, text)
     text = text.rstrip(_SENTENCE_END).lstrip(" \t\n,;:")
     return re.sub(r"\s+", " ", text)
 

@@ -12,6 +12,7 @@ FUNCTIONS = frozenset(
 _WORD_COMMANDS = FUNCTIONS | {"log", "sqrt", "pi", "theta", "alpha", "beta", "infty"}
 _SPELLED = {"asin": "arcsin", "acos": "arccos", "atan": "arctan"}
 _CONJUNCTIONS = {"and", "or"}
+_RATIO_WORD = "to"
 WORDS_IN_FORMULAS = _WORD_COMMANDS | set(_SPELLED) | _CONJUNCTIONS | set(KNOWN_UNITS)
 _SHORT_WORDS = {"yes", "no", "odd", "even", "all", "none", "dne", "am", "pm", "nan"}
 _PRODUCT_WORD_LENGTH = 3
@@ -22,6 +23,7 @@ _TOKEN = re.compile(
     r"|(?P<command>\\(?:[a-zA-Z]+|.))|(?P<word>[a-zA-Z]+)|(?P<sign>.)",
     re.DOTALL,
 )
+_COUNTED = re.compile(r"(\d+(?:\.\d+)?)\s+([a-zA-Z][^\d]*)")
 _LETTER_LIST = re.compile(r"\(?[A-Z]\)?(?:\s*(?:,|&|and|or)\s*\(?[A-Z]\)?)+")
 
 
@@ -49,12 +51,16 @@ class Tokens:
             if _LETTER_LIST.fullmatch(content):
                 letters = re.findall(r"[A-Z](?![a-z])", content)
                 return [part for letter in letters for part in (("sign", ","), ("text", letter))][1:]
-            return [("text", content)]
+            if counted := _COUNTED.fullmatch(content):
+                return [("number", counted[1]), ("text", counted[2])]
+            return [("sign", ":")] if content == _RATIO_WORD else [("text", content)]
         if kind != "word":
             return [(kind, token)]
         spelled = _SPELLED.get(token, token)
         if spelled in _WORD_COMMANDS:
             return [("command", "\\" + spelled)]
+        if token == _RATIO_WORD:
+            return [("sign", ":")]
         if token in _CONJUNCTIONS:
             return [("conjunction", token)]
         after_operand = bool(self.tokens) and (self.tokens[-1][0] in ("number", "text") or self.tokens[-1][1] in ")}")

@@ -1,7 +1,7 @@
 """Does the algorithm learn? A small model, from random weights, on a toy task whose reward can be verified.
 
-    python scripts/learning_proof.py                    all settings, and one with the advantage's sign flipped
-    python scripts/learning_proof.py --settings dapo    one of them
+    python -m scripts.learning_proof                    all settings, and one with the advantage's sign flipped
+    python -m scripts.learning_proof --settings dapo    one of them
 
 The request is a digit; the right completion counts on from it, four digits (7: 8 9 0 1), then EOS. The reward is the
 share of right tokens. Everything but the model and the toy is the package's own: advantages, collation, micro-batches,
@@ -11,6 +11,7 @@ Legend: B rollouts, T positions, H hidden size.
 """
 
 import argparse
+import sys
 import time
 from pathlib import Path
 
@@ -137,13 +138,13 @@ def draw(histories: dict[str, list[float]], path: Path) -> None:
     figure.savefig(path)
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description="Trains a toy model with every kind of loss.")
     parser.add_argument("--settings", nargs="*", choices=[*SETTINGS, "flipped"], default=[*SETTINGS, "flipped"])
     parser.add_argument("--plot", type=Path, default=Path(__file__).parents[1] / "docs" / "learning_proof.png")
     arguments = parser.parse_args()
     print(f"{sum(p.numel() for p in ToyModel().parameters()):,} parameters, chance {CHANCE:.2f}")
-    histories = {}
+    histories, failures = {}, []
     for name in arguments.settings:
         start = time.perf_counter()
         flipped = name == "flipped"
@@ -153,8 +154,12 @@ def main() -> None:
         seconds = time.perf_counter() - start
         print(f"{name:8} reward {reached:.3f} after {len(history)} steps, {seconds:.0f} s", flush=True)
         histories[name] = history
+        if (reached >= GOAL) == flipped:
+            failures.append(name)
     draw(histories, arguments.plot)
+    print(f"not as expected: {', '.join(failures)}" if failures else "all as expected")
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 
-from prewrite.algorithm.advantages import combine_rewards, flat_groups, group_advantages, soft_overlong_punishment
+from prewrite.algorithm.advantages import combine_rewards, flat_groups, group_advantages
 from tests.reference_losses import reference_advantages
 
 NAN = math.nan
@@ -100,13 +100,6 @@ def test_refused(rewards, num_generations, settings, reason):
 
 def test_groups_of_one_teach_nothing():
     assert advantages([0.7, 3.0], 1) == [0, 0]
-
-
-def test_soft_overlong_punishment():
-    # limit 100, cache 20: free up to 80, then -1/20 a token, -1 at 100 and beyond
-    lengths = (0, 80, 81, 90, 100, 101, 5000)
-    assert [soft_overlong_punishment(length, 100, 20) for length in lengths] == [0, 0, -0.05, -0.5, -1, -1, -1]
-    assert [soft_overlong_punishment(length, 100, 0) for length in (100, 101)] == [0, -1]
 
 
 def combined(value_FB, applies_FB, weight_F, **settings):

@@ -9,11 +9,12 @@ import pytest
 import torch
 from torch import nn
 
-from prewrite.algorithm.advantages import combine_rewards, group_advantages, soft_overlong_punishment
+from prewrite.algorithm.advantages import combine_rewards, group_advantages
 from prewrite.algorithm.batching import collate, completion_mask
 from prewrite.algorithm.logprobs import chunked_logprobs
 from prewrite.algorithm.losses import aggregate, kl_divergence, policy_loss
 from prewrite.algorithm.metrics import metric_values
+from prewrite.rewards.solving import soft_overlong
 from prewrite.types import Sample
 
 CASES_FILE = Path(os.environ.get("PREWRITE_CASES", Path(__file__).parents[2] / "shared" / "cases")) / "cases.jsonl"
@@ -211,8 +212,8 @@ def eos_mask(case):
     assert batch.mask_BT[0].tolist() == [bool(m) for m in case["expected"]]
 
 
-def soft_overlong(case):
-    got = soft_overlong_punishment(case["length"], case["max_len"], case["cache"])
+def overlong(case):
+    got = soft_overlong(case["length"], case["max_len"], case["cache"])
     assert got == pytest.approx(case["expected"])
 
 
@@ -221,9 +222,9 @@ CHECKS = {
     for check in (
         group_advantage, sum_advantage, clip, clip_fraction, reduce, kl_k3, policy_loss_backward,
         kl_zero_variance_group, ratio_dtype, ratio_first_step, logp_pad_invariance, position_ids, logp_temperature,
-        logp_top_p_bias, eos_mask, soft_overlong,
+        logp_top_p_bias, eos_mask,
     )
-} | {"combine_rewards": combine}  # fmt: skip
+} | {"combine_rewards": combine, "soft_overlong": overlong}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", cases())

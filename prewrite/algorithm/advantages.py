@@ -110,20 +110,6 @@ def combine_rewards(
     return torch.where(counts_FB.any(0), total_B, torch.nan).to(_result_dtype(value_FB))
 
 
-def soft_overlong_punishment(length: int, max_completion_length: int, cache: int) -> float:
-    """From 0 down to -1 over a completion's last `cache` tokens before the limit (DAPO, arXiv 2503.14476, eq. 13).
-
-    0 up to max_completion_length - cache tokens, then linear to -1 at max_completion_length, and -1 beyond. A cache of
-    0 leaves the step from 0 to -1 behind the limit.
-    """
-    allowed = max_completion_length - cache
-    if length <= allowed:
-        return 0.0
-    if length > max_completion_length:
-        return -1.0
-    return (allowed - length) / cache
-
-
 def _groups(reward_B: Tensor, num_generations: int) -> Tensor:
     if reward_B.numel() % num_generations:
         raise ValueError(f"{reward_B.numel()} rewards are no whole number of groups of {num_generations}")

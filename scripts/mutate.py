@@ -35,7 +35,16 @@ TESTS = {
 }
 
 # Mutants that change no behaviour, by module and change, with the reason.
-EQUIVALENT: dict[tuple[str, str], str] = {}
+EQUIVALENT: dict[tuple[str, str], str] = {
+    ("batching", "pack_by_tokens: 0  ->  1"): "`used` is set with the first row, before it is read",
+    ("logprobs", "chunked_logprobs: True  ->  False"): "both strict zips join parts of one and the same cut",
+    (
+        "logprobs",
+        "chunk_logprobs: _compiled_token_logprobs() if logits_nV.is_cuda else _token_logprobs  ->  "
+        "_token_logprobs if logits_nV.is_cuda else _compiled_token_logprobs()",
+    ): "compiled or not, the numbers are the same; only the time differs",
+    ("losses", "gated_surrogate: advantage_B1 > 0  ->  advantage_B1 >= 0"): "the advantage multiplies: 0 either way",
+}
 
 SWAPS: dict[type[ast.AST], list[type[ast.AST]]] = {
     ast.Add: [ast.Sub], ast.Sub: [ast.Add], ast.Mult: [ast.Div], ast.Div: [ast.Mult], ast.FloorDiv: [ast.Mult],
@@ -99,14 +108,14 @@ def call_variants(node: ast.Call) -> Iterator[ast.AST]:
 
 
 def mutants(source: str) -> Iterator[tuple[str, int, ast.Module]]:
-    """(change in words, line, mutated module). Messages, annotations and docstrings are left alone."""
+    """(change in words, line, mutated module). Messages, annotations and decorators are left alone."""
     tree = ast.parse(source)
     skipped = {
         id(inner)
         for node in ast.walk(tree)
         for outer in (
             [node] if isinstance(node, ast.Raise | ast.JoinedStr | ast.ImportFrom | ast.Import) else
-            [getattr(node, "annotation", None), getattr(node, "returns", None)]
+            [getattr(node, "annotation", None), getattr(node, "returns", None), *getattr(node, "decorator_list", [])]
         )
         if outer is not None
         for inner in ast.walk(outer)
@@ -124,7 +133,10 @@ def mutants(source: str) -> Iterator[tuple[str, int, ast.Module]]:
             else:
                 getattr(parent, field)[index] = copy.deepcopy(variant)
             first = [ast.unparse(part).splitlines()[0] for part in (node, variant)]
-            yield f"{first[0]}  ->  {first[1]}", node.lineno, ast.fix_missing_locations(mutated)  # type: ignore
+            scopes = [follow(tree, path[:depth]) for depth in range(len(path))]
+            functions = [scope.name for scope in scopes if isinstance(scope, ast.FunctionDef)]
+            where = functions[-1] if functions else "module"
+            yield f"{where}: {first[0]}  ->  {first[1]}", node.lineno, ast.fix_missing_locations(mutated)  # type: ignore
 
 
 Path_ = tuple[tuple[str, int | None], ...]

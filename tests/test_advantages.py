@@ -83,6 +83,10 @@ def test_flat_groups():
     rewards = torch.tensor([1, 1, 1, 0, NAN, 0, NAN, NAN, 0.25, 0.2500001, 0.25, 0.26])
     assert flat_groups(rewards, 2).tolist() == [True, False, True, True, True, False]
     assert flat_groups(torch.tensor([NAN, 0.0, 1.0]), 3).tolist() == [False]
+    assert flat_groups(torch.tensor([NAN, 2.0, 2.0]), 3).tolist() == [True]
+    # The bound is 1e-6, itself included, and grows with rewards above 1 alone.
+    exact = [0.0, 1e-6, 0.1, 0.1 + 2e-6, -1e3, -1e3 + 9e-4, -1e3, -1e3 + 2e-3, 0.0, 1e-3]
+    assert flat_groups(torch.tensor(exact, dtype=torch.float64), 2).tolist() == [True, False, True, False, False]
 
 
 @pytest.mark.parametrize(
@@ -118,6 +122,10 @@ def test_not_my_row_is_skipped_and_no_verdict_spoils_the_total():
 def test_a_function_of_weight_zero_is_only_looked_at():
     assert combined([[1.0, 0.0], [NAN, 7.0]], [[True, True]] * 2, [1.0, 0.0]) == [1.0, 0.0]
     assert combined([[1.0, 0.0], [2.0, 7.0]], [[True, True]] * 2, [1.0, -1.0]) == [-1.0, -7.0]
+
+
+def test_the_sum_is_made_in_double_precision():
+    assert combined([[1e8], [1.0], [-1e8]], [[True]] * 3, [1.0] * 3) == [1.0]
 
 
 def test_normalize_then_sum_makes_ranges_equal():

@@ -68,6 +68,7 @@ def test_completions_without_a_token():
     batch = collate([sample([1, 2], []), sample([3], [])], [1.0, 1.0], pad_token_id=0)
     assert batch.num_tokens == 0
     assert batch.length_B.tolist() == [1, 1]
+    assert collate([sample([3], [])], [1.0], pad_token_id=7).input_ids_BT.tolist() == [[7]]
     with pytest.raises(AssertionError, match="prompt_ids is empty"):
         collate([sample([], [1, 2])], [1.0], pad_token_id=0)
 
@@ -81,6 +82,7 @@ def test_select_takes_rows_in_order_and_trims_to_the_longest():
     assert part.advantage_B.tolist() == [-0.5]
     torch.testing.assert_close(part.old_logprob_BT, torch.tensor([[-1.1, -1.2]]))
     assert part.ref_logprob_BT is None
+    assert batch.select([1, 0]).input_ids_BT.tolist() == [[3, 7, 0, 0], [1, 2, 5, 6]]
     assert batch.select([2, 0]).input_ids_BT.tolist() == [[4, 4, 4, 8], [1, 2, 5, 6]]
 
 

@@ -1,5 +1,6 @@
 """Chunked log-probs against the plain way, values and gradients; and that the chunks are what is held."""
 
+import inspect
 import math
 
 import pytest
@@ -77,6 +78,14 @@ def test_hand_worked_temperature():
     logprob_BT, entropy_BT = chunked_logprobs(hidden_BTH, nn.Identity(), torch.tensor([[0]]), temperature=0.5)
     assert logprob_BT.item() == pytest.approx(-0.0181499, abs=1e-6)
     assert entropy_BT.item() == pytest.approx(0.0900946, abs=1e-6)
+
+
+def test_defaults():
+    given = {name: parameter.default for name, parameter in inspect.signature(chunked_logprobs).parameters.items()}
+    assert {name: value for name, value in given.items() if value is not inspect.Parameter.empty} == {
+        "mask_BT": None, "temperature": 1.0, "chunk_tokens": 2048, "num_chunks": None, "scale": 1.0, "divisor": 1.0,
+        "softcap": None, "entropy_grad": False,
+    }  # fmt: skip
 
 
 def test_entropy_is_detached_unless_asked_for(parts):

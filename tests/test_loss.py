@@ -1,5 +1,6 @@
 """The policy loss against hand-worked numbers, an independent reference, and what must not change it."""
 
+import inspect
 import itertools
 import math
 import random
@@ -7,7 +8,14 @@ import random
 import pytest
 import torch
 
-from prewrite.algorithm.losses import LOSS_TYPES, aggregate, entropy_quantile, kl_divergence, policy_loss
+from prewrite.algorithm.losses import (
+    LOSS_TYPES,
+    aggregate,
+    entropy_quantile,
+    kl_divergence,
+    policy_loss,
+    sampler_weight,
+)
 from prewrite.algorithm.metrics import merge_metrics, metric_values
 from tests.reference_losses import reference_loss
 
@@ -94,32 +102,69 @@ def test_hand_worked_sampler_correction():
             assert loss.value.item() == pytest.approx(-row_sum / 3, rel=1e-6), (correction, row)
 
 
+def test_a_sampler_weight_at_a_bound_is_not_cut():
+    for correction in CORRECTIONS[1:]:
+        weight_BT, is_cut_BT = sampler_weight(torch.zeros(1, 2), correction, (1.0, 1.0))
+        assert weight_BT.tolist() == [[1.0, 1.0]]
+        assert not is_cut_BT.any()
+
+
 def test_hand_worked_metrics():
     # Of 6 tokens one is above 1.28 with A > 0; none below 0.8 with A < 0. Ratios sum to 4 + 3.
-    sampler_BT = torch.tensor(LOGPROB) - torch.tensor(RATIO).log() - torch.tensor([[0.0, 0, 0, -0.5], [1.0, 0, 0, 0]])
+    sampler_BT = torch.tensor(LOGPROB) - torch.tensor(RATIO).log() - torch.tensor([[0.0, 0, 0, -1.5], [1.0, 0, 0, 0]])
     _, _, metrics = hand_example(
         loss_type="dapo", sampler_correction="token_truncate", sampler_logprob_BT=sampler_BT, beta=0.5,
         ref_logprob_BT=torch.tensor(LOGPROB) + 0.3, kl_estimator="k2", entropy_BT=torch.tensor([[1.0] * 4, [4.0] * 4]),
     )  # fmt: skip
     expected = {
         "tokens": 6, "clip_low": 0, "clip_high": 1 / 6, "ratio_mean": 7 / 6, "ratio_max": 2,
-        "sampler_gap": 1.5 / 6, "sampler_gap_max": 1, "sampler_weight_mean": (4 + math.exp(-0.5) + 2) / 6,
-        "sampler_weight_min": math.exp(-0.5), "sampler_cut": 1 / 6, "kl": 0.045, "entropy": (4 + 8) / 6,
+        "sampler_gap": 2.5 / 6, "sampler_gap_max": 1.5, "sampler_weight_mean": (4 + math.exp(-1.5) + 2) / 6,
+        "sampler_weight_min": math.exp(-1.5), "sampler_cut": 1 / 6, "kl": 0.045, "entropy": (4 + 8) / 6,
     }  # fmt: skip
     loss = metrics.pop("loss")
     assert metrics == pytest.approx(expected, rel=1e-5)
-    # weights 1 1 1 e^-0.5 and 2 1: -(2 + 2.56 + 1 + 2 e^-0.5 - 2 - 2) / 6 + 0.5 x 0.045
-    assert loss == pytest.approx(-(1.56 + 2 * math.exp(-0.5)) / 6 + 0.0225, rel=1e-6)
+    # weights 1 1 1 e^-1.5 and 2 1: -(2 + 2.56 + 1 + 2 e^-1.5 - 2 - 2) / 6 + 0.5 x 0.045
+    assert loss == pytest.approx(-(1.56 + 2 * math.exp(-1.5)) / 6 + 0.0225, rel=1e-6)
 
 
-def test_clip_low_counts_negative_advantages_below_the_lower_bound():
-    ratio = torch.tensor([[1.5, 0.5]])
-    metrics = []
+def clip_shares(ratios, advantage, **settings):
+    """(clip_low, clip_high) of one row."""
+    ratio_BT = torch.tensor([ratios], dtype=torch.float64)
+    count = len(ratios)
+    loss = policy_loss(
+        ratio_BT.log(), torch.zeros(1, count), torch.tensor([advantage]), torch.ones(1, count), num_tokens=count,
+        num_sequences=1, max_completion_length=count, **settings,
+    )  # fmt: skip
+    metrics = metric_values(loss.metrics)
+    return metrics["clip_low"], metrics["clip_high"]
+
+
+def test_clip_shares():
+    # below 0.8 only with A < 0, above 1.28 only with A > 0
+    for advantage, expected in ((1.0, (0, 0.25)), (-1.0, (0.5, 0)), (0.0, (0, 0)), (0.5, (0, 0.25)), (-0.5, (0.5, 0))):
+        assert clip_shares([1.5, 0.5, 0.7, 1.0], advantage) == expected
+    # at a bound nothing is cut
     for advantage in (1.0, -1.0):
-        loss = policy_loss(ratio.log(), torch.zeros(1, 2), torch.tensor([advantage]), torch.ones(1, 2),
-                           num_tokens=2, num_sequences=1, max_completion_length=2)  # fmt: skip
-        metrics.append(metric_values(loss.metrics))
-    assert [(m["clip_low"], m["clip_high"]) for m in metrics] == [(0.0, 0.5), (0.5, 0.0)]
+        assert clip_shares([1.0], advantage, epsilon=0.0, epsilon_high=0.0) == (0, 0)
+    # the cap of cispo does not look at the sign; sapo cuts nothing
+    for advantage in (1.0, -1.0):
+        assert clip_shares([1.0, 2.0, 3.0, 0.1], advantage, loss_type="cispo", cispo_cap=2.5) == (0, 0.25)
+        assert clip_shares([1.0], advantage, loss_type="cispo", cispo_cap=1.0) == (0, 0)
+        assert clip_shares([9.0, 0.1], advantage, loss_type="sapo") == (0, 0)
+
+
+def test_defaults_are_those_documented():
+    given = {name: parameter.default for name, parameter in inspect.signature(policy_loss).parameters.items()}
+    assert given == {name: inspect.Parameter.empty for name in (
+        "logprob_BT", "old_logprob_BT", "advantage_B", "mask_BT",
+        "num_tokens", "num_sequences", "max_completion_length",
+    )} | {
+        "num_micro_batches": 1, "loss_type": "dapo", "epsilon": 0.2, "epsilon_high": 0.28, "delta": None,
+        "cispo_cap": 5.0, "sapo_temperature_pos": 1.0, "sapo_temperature_neg": 1.05,
+        "importance_sampling_level": "token", "beta": 0.0, "kl_estimator": "k3", "ref_logprob_BT": None,
+        "sampler_correction": "none", "sampler_bounds": (0.0, 2.0), "sampler_logprob_BT": None, "entropy_BT": None,
+        "entropy_threshold": None, "entropy_coef": 0.0,
+    }  # fmt: skip
 
 
 def random_rows(seed, lengths=(5, 1, 3, 7), spread=1.0):
@@ -297,7 +342,11 @@ def test_a_step_without_tokens_on_this_rank_adds_nothing_to_the_metrics():
     empty = run(data | {"mask": torch.zeros_like(data["mask"])}, **settings)[2]
     merged = merge_metrics([empty, full, empty])
     assert metric_values(merged) == metric_values(full)
-    assert metric_values(merged.with_values(*merged.stacked())) == metric_values(full)
+    sum_S, max_M = merged.stacked()
+    assert metric_values(merged.with_values(sum_S, max_M)) == metric_values(full)
+    for wrong in ((sum_S[1:], max_M), (sum_S, max_M[1:])):
+        with pytest.raises(ValueError, match="shorter"):
+            merged.with_values(*wrong)
 
 
 @pytest.mark.parametrize(("loss_type", "level"), LEVELS)
@@ -316,6 +365,12 @@ def test_huge_log_ratios_stay_finite(loss_type, level, advantage):
             (grad,) = torch.autograd.grad(loss.value, logprob_BT)
             assert loss.value.isfinite(), (dtype, shift, kl, correction)
             assert grad.isfinite().all(), (dtype, shift, kl, correction)
+
+
+def test_ratios_are_bounded_by_exp_20():
+    loss = policy_loss(torch.zeros(1, 1), torch.full((1, 1), -30.0), torch.ones(1), torch.ones(1, 1), num_tokens=1,
+                       num_sequences=1, max_completion_length=1)  # fmt: skip
+    assert metric_values(loss.metrics)["ratio_max"] == pytest.approx(math.exp(20), rel=1e-5)
 
 
 def test_kl_far_from_the_reference_pushes_towards_it():
@@ -343,6 +398,13 @@ def test_old_logprobs_left_out_are_those_of_now_for_the_sampler_correction_too()
     given = run(data | {"old": data["logprob"]}, sampler_correction="token_truncate")
     left_out = run(data | {"old": None}, sampler_correction="token_truncate")
     torch.testing.assert_close(left_out[:2], given[:2])
+
+
+def test_only_tokens_that_reach_the_entropy_threshold_carry_the_surrogate():
+    data = tensors(random_rows(13, lengths=(3,)))
+    data["entropy"][0, :3] = torch.tensor([1.0, 2.0, 3.0])
+    _, grad, _ = run(data | {"old": None}, entropy_threshold=2.0)
+    assert (grad[0, :3] != 0).tolist() == [False, True, True]
 
 
 def test_entropy_quantile_is_the_share_of_active_tokens():

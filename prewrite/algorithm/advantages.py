@@ -12,7 +12,7 @@ from torch import Tensor
 ScaleRewards = Literal["group", "batch", "none"]
 Aggregation = Literal["sum_then_normalize", "normalize_then_sum"]
 
-# Rewards of a group closer together than this, relative to the largest (at least 1), differ by float noise only.
+# Rewards of a group closer together than this, relative to their size (at least 1), differ by float noise only.
 FLAT_SPREAD = 1e-6
 
 
@@ -43,21 +43,20 @@ def group_advantages(
     ValueError: an infinite reward, B no multiple of num_generations, an unknown scale_rewards.
     """
     reward_NG = _groups(reward_B, num_generations)
-    verdict_NG = ~reward_NG.isnan()
-    count_N1 = verdict_NG.sum(1, keepdim=True)
-    mean_N1 = reward_NG.nansum(1, keepdim=True) / count_N1.clamp(min=1)
-    centered_NG = torch.where(verdict_NG, reward_NG - mean_N1, 0.0)
+    mean_N1, std_N1, count_N1 = _statistics(reward_NG, 1)
+    centered_NG = reward_NG - mean_N1
     if scale_rewards == "group":
-        scale = (centered_NG.square().sum(1, keepdim=True) / (count_N1 - 1).clamp(min=1)).sqrt() + eps
+        scale = std_N1 + eps
     elif scale_rewards == "batch":
-        scale = _std(reward_NG[verdict_NG]) + eps
+        scale = _statistics(reward_NG, (0, 1))[1] + eps
     elif scale_rewards == "none":
         scale = 1.0
     else:
         raise ValueError(f"scale_rewards={scale_rewards!r}: group, batch or none")
     if leave_one_out:
-        centered_NG = centered_NG * count_N1 / (count_N1 - 1).clamp(min=1)
-    advantage_NG = torch.where(flat_groups(reward_B, num_generations)[:, None], 0.0, centered_NG / scale)
+        centered_NG = centered_NG * count_N1 / (count_N1 - 1)
+    teaches_nothing_NG = flat_groups(reward_B, num_generations)[:, None] | reward_NG.isnan()
+    advantage_NG = (centered_NG / scale).masked_fill(teaches_nothing_NG, 0.0)
     return advantage_NG.flatten().to(_result_dtype(reward_B))
 
 
@@ -70,7 +69,7 @@ def flat_groups(reward_B: Tensor, num_generations: int) -> Tensor:
     verdict_NG = ~reward_NG.isnan()
     highest_N = reward_NG.masked_fill(~verdict_NG, -torch.inf).amax(1)
     lowest_N = reward_NG.masked_fill(~verdict_NG, torch.inf).amin(1)
-    magnitude_N = torch.maximum(highest_N.abs(), lowest_N.abs()).clamp(min=1.0)
+    magnitude_N = lowest_N.abs().clamp(min=1.0)
     # Without a verdict the range is -inf, flat as well.
     return (verdict_NG.sum(1) < 2) | (highest_N - lowest_N <= FLAT_SPREAD * magnitude_N)
 
@@ -106,7 +105,7 @@ def combine_rewards(
         part_FB = torch.where(judged_FB.isnan(), torch.nan, normalized_FB)
     elif aggregation != "sum_then_normalize":
         raise ValueError(f"aggregation={aggregation!r}: sum_then_normalize or normalize_then_sum")
-    total_B = torch.where(counts_FB, weight_F.double()[:, None] * part_FB, 0.0).sum(0)
+    total_B = torch.where(counts_FB, weight_F[:, None] * part_FB, 0.0).sum(0)
     return torch.where(counts_FB.any(0), total_B, torch.nan).to(_result_dtype(value_FB))
 
 
@@ -118,9 +117,12 @@ def _groups(reward_B: Tensor, num_generations: int) -> Tensor:
     return reward_B.double().view(-1, num_generations)
 
 
-def _std(reward: Tensor) -> Tensor:
-    """Sample standard deviation; 0 for fewer than 2 values (torch.std gives NaN)."""
-    return reward.std() if reward.numel() > 1 else reward.new_zeros(())
+def _statistics(reward_NG: Tensor, dim: int | tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
+    """(mean, std, count) of the verdicts along dim, which is kept; mean or std are NaN where verdicts are too few."""
+    count = (~reward_NG.isnan()).sum(dim, keepdim=True)
+    mean = reward_NG.nansum(dim, keepdim=True) / count
+    std = ((reward_NG - mean).square().nansum(dim, keepdim=True) / (count - 1)).sqrt()
+    return mean, std, count
 
 
 def _result_dtype(given: Tensor) -> torch.dtype:

@@ -82,7 +82,7 @@ def policy_loss(
 
     Args, the tensors float32 or float64; what stands outside the mask is never read, NaN included:
         logprob_BT: of the chosen tokens under the policy now, with gradient.
-        old_logprob_BT: under the policy at rollout; None = the policy has not moved since, ratio 1.
+        old_logprob_BT: under the policy at rollout, without gradient; None = the policy has not moved since, ratio 1.
         advantage_B: from `group_advantages`; 0 for rollouts without verdict, whose rows are masked.
         mask_BT: bool, completion tokens up to and including the first EOS.
         epsilon, epsilon_high: the ratio is clipped to [1 - epsilon, 1 + epsilon_high]; DAPO takes the upper one wider.
@@ -122,19 +122,18 @@ def policy_loss(
     if sampler_correction != "none":
         assert sampler_logprob_BT is not None, f"sampler_correction={sampler_correction} needs sampler_logprob_BT"
         gap_BT = old_logprob_BT - _masked(sampler_logprob_BT, mask_BT)
-        weight_BT, is_cut_BT = sampler_weight(gap_BT, mask_BT, sampler_correction, sampler_bounds)
+        weight_BT, is_cut_BT = sampler_weight(gap_BT, sampler_correction, sampler_bounds)
         token_loss_BT = token_loss_BT * weight_BT
         token_metrics |= {"sampler_gap": gap_BT.abs(), "sampler_weight_mean": weight_BT, "sampler_cut": is_cut_BT}
         extremes |= {"sampler_gap_max": gap_BT.abs(), "sampler_weight_min": -weight_BT}
     if entropy_BT is not None:
-        entropy_BT = _masked(entropy_BT, mask_BT)
         token_metrics["entropy"] = entropy_BT
     if entropy_threshold is not None:
         assert entropy_BT is not None, "entropy_threshold needs entropy_BT"
         token_loss_BT = token_loss_BT * (entropy_BT >= entropy_threshold)
     if beta != 0:
         assert ref_logprob_BT is not None, f"beta={beta} needs ref_logprob_BT"
-        kl_BT = kl_divergence(logprob_BT, _masked(ref_logprob_BT, mask_BT), kl_estimator)
+        kl_BT = kl_divergence(logprob_BT, ref_logprob_BT, kl_estimator)
         token_loss_BT = token_loss_BT + beta * kl_BT
         token_metrics["kl"] = kl_BT
     if entropy_coef != 0:
@@ -175,18 +174,15 @@ def gated_surrogate(ratio_BT: Tensor, advantage_B1: Tensor, temperature_pos: flo
     return 4 / tau_B1 * torch.sigmoid(tau_B1 * (ratio_BT - 1)) * advantage_B1
 
 
-def sampler_weight(
-    gap_BT: Tensor, mask_BT: Tensor, correction: SamplerCorrection, bounds: tuple[float, float]
-) -> tuple[Tensor, Tensor]:
-    """(weight_BT, is_cut_BT): exp(old_logprob - sampler_logprob), detached, and where it met a bound.
+def sampler_weight(gap_BT: Tensor, correction: SamplerCorrection, bounds: tuple[float, float]) -> tuple[Tensor, Tensor]:
+    """(weight_BT, is_cut_BT): exp(old_logprob - sampler_logprob), a constant, and where it met a bound.
 
     Corrects for tokens that vLLM drew from probabilities a little different from the trainer's. `token_`: each
-    token's own; `sequence_`: the product over the row. `_truncate`: brought to the nearer bound; `_mask`: 0 outside.
+    token's own; `sequence_`: the product over the row (gap_BT is 0 outside the mask). `_truncate`: brought to the nearer bound; `_mask`: 0 outside.
     """
-    log_weight_BT = gap_BT.detach()
     if correction.startswith("sequence"):
-        log_weight_BT = log_weight_BT.sum(1, keepdim=True).expand_as(gap_BT)
-    weight_BT = _bounded_exp(log_weight_BT)
+        gap_BT = gap_BT.sum(1, keepdim=True).expand_as(gap_BT)
+    weight_BT = _bounded_exp(gap_BT)
     is_cut_BT = (weight_BT < bounds[0]) | (weight_BT > bounds[1])
     if correction.endswith("mask"):
         return weight_BT.masked_fill(is_cut_BT, 0.0), is_cut_BT

@@ -122,6 +122,7 @@ def test_a_forked_child_gets_workers_of_its_own():
     parents = {worker.process.pid for worker in shared_pool()._workers if worker.process}
     child = os.fork()
     if child == 0:
+        signal.alarm(60)  # a child that waits for its parent's threads would wait for ever
         right = is_correct_math(r"\boxed{x+1}", "1+x") is True
         pool = shared_pool()
         own = parents.isdisjoint(worker.process.pid for worker in pool._workers if worker.process)

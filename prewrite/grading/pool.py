@@ -25,7 +25,7 @@ from contextlib import suppress
 from pathlib import Path
 
 FIRST_PROCESSOR_S = 0.4
-LAST_PROCESSOR_S = 2.0
+LAST_PROCESSOR_S = 1.0
 START_DEADLINE_S = 120.0
 MAX_WORKERS = 8
 

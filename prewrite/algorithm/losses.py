@@ -178,7 +178,8 @@ def sampler_weight(gap_BT: Tensor, correction: SamplerCorrection, bounds: tuple[
     """(weight_BT, is_cut_BT): exp(old_logprob - sampler_logprob), a constant, and where it met a bound.
 
     Corrects for tokens that vLLM drew from probabilities a little different from the trainer's. `token_`: each
-    token's own; `sequence_`: the product over the row (gap_BT is 0 outside the mask). `_truncate`: brought to the nearer bound; `_mask`: 0 outside.
+    token's own; `sequence_`: the product over the row, where gap_BT is 0 outside the mask. `_truncate`: brought to
+    the nearer bound; `_mask`: 0 outside.
     """
     if correction.startswith("sequence"):
         gap_BT = gap_BT.sum(1, keepdim=True).expand_as(gap_BT)

@@ -14,11 +14,13 @@ from prewrite.algorithm.batching import collate, completion_mask
 from prewrite.algorithm.logprobs import chunked_logprobs
 from prewrite.algorithm.losses import aggregate, kl_divergence, policy_loss
 from prewrite.algorithm.metrics import metric_values
+from prewrite.config import Config, TrainingSettings
+from prewrite.config_loading import check_world
+from prewrite.errors import UserError
 from prewrite.rewards.solving import soft_overlong
 from prewrite.types import Sample
 
 CASES_FILE = Path(os.environ.get("PREWRITE_CASES", Path(__file__).parents[2] / "shared" / "cases")) / "cases.jsonl"
-ELSEWHERE = {"divisibility": "a rule of the config", "lr_resume": "the trainer's schedule"}
 
 
 def cases():
@@ -26,7 +28,7 @@ def cases():
         reason = f"no cases at {CASES_FILE}; set PREWRITE_CASES to the folder of cases.jsonl"
         return [pytest.param({}, marks=pytest.mark.skip(reason=reason), id="no cases")]
     rows = map(json.loads, CASES_FILE.read_text().splitlines())
-    wanted = [row for row in rows if row["kind"] in ("loss", "soft_overlong") and row.get("op") not in ELSEWHERE]
+    wanted = [row for row in rows if row["kind"] in ("loss", "soft_overlong")]
     return [pytest.param(row, id=row["id"]) for row in wanted]
 
 
@@ -212,6 +214,28 @@ def eos_mask(case):
     assert batch.mask_BT[0].tolist() == [bool(m) for m in case["expected"]]
 
 
+def lr_resume(case):
+    from prewrite.training.update import learning_rate_at  # DeepSpeed is slow to import
+
+    settings = TrainingSettings(
+        learning_rate=case["base_lr"], lr_scheduler_type="cosine", max_steps=case["T_max"], warmup_steps=0
+    )
+    assert learning_rate_at(case["step"], case["T_max"], settings) == pytest.approx(case["expected"])
+
+
+def divisibility(case):
+    config = Config.model_validate({
+        "policy": {"model": "policy"}, "data": {"tasks": ["sentiment"]}, "task_model": {"model": "task"},
+        "rollout": {"num_generations": case["num_generations"]},
+        "training": {"max_steps": 1, "per_device_train_batch_size": case["per_device_batch"]},
+    })  # fmt: skip
+    if case["expected"]["error"]:
+        with pytest.raises(UserError, match="num_generations"):
+            check_world(config, case["world_size"])
+    else:
+        check_world(config, case["world_size"])
+
+
 def overlong(case):
     got = soft_overlong(case["length"], case["max_len"], case["cache"])
     assert got == pytest.approx(case["expected"])
@@ -222,7 +246,7 @@ CHECKS = {
     for check in (
         group_advantage, sum_advantage, clip, clip_fraction, reduce, kl_k3, policy_loss_backward,
         kl_zero_variance_group, ratio_dtype, ratio_first_step, logp_pad_invariance, position_ids, logp_temperature,
-        logp_top_p_bias, eos_mask,
+        logp_top_p_bias, eos_mask, lr_resume, divisibility,
     )
 } | {"combine_rewards": combine, "soft_overlong": overlong}  # fmt: skip
 

@@ -35,7 +35,8 @@ SETTINGS: dict[str, dict] = {
     "dapo": {"loss_type": "dapo", "epsilon_high": 0.28},
     "dr_grpo": {"loss_type": "dr_grpo", "epsilon_high": 0.2},
     "cispo": {"loss_type": "cispo"},
-    "gspo": {"loss_type": "grpo", "importance_sampling_level": "sequence"},
+    # A sequence's ratio is a mean, closer to 1 than a token's: its clip has to be tighter to act.
+    "gspo": {"loss_type": "grpo", "importance_sampling_level": "sequence", "epsilon": 0.03, "epsilon_high": 0.03},
     "sapo": {"loss_type": "sapo"},
 }
 

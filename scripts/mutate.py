@@ -44,6 +44,7 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "_token_logprobs if logits_nV.is_cuda else _compiled_token_logprobs()",
     ): "compiled or not, the numbers are the same; only the time differs",
     ("logprobs", "_token_logprobs: -1  ->  1"): "of two dimensions the last is the second",
+    ("logprobs", "_compiled_token_logprobs: True  ->  False"): "static shapes compile more often, to the same numbers",
     ("losses", "gated_surrogate: advantage_B1 > 0  ->  advantage_B1 >= 0"): "the advantage multiplies: 0 either way",
 }
 

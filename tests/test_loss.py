@@ -459,3 +459,10 @@ def test_aggregate_guards_an_empty_step():
     zero_BT = torch.ones(1, 2)
     for loss_type in LOSS_TYPES:
         assert aggregate(zero_BT, torch.zeros(1, 2, dtype=torch.bool), loss_type, 0, 0, 4, 0) == 0
+
+
+@pytest.mark.parametrize("loss_type", LOSS_TYPES)
+def test_one_token_is_its_own_mean(loss_type):
+    only_BT = torch.tensor([[3.0, 99.0]])
+    assert aggregate(only_BT, torch.tensor([[True, False]]), loss_type, 1, 1, 1) == 3
+    assert aggregate(only_BT, torch.tensor([[True, True]]), "bnpo", 1, 1, 1, 2) == 25.5

@@ -466,3 +466,16 @@ def test_one_token_is_its_own_mean(loss_type):
     only_BT = torch.tensor([[3.0, 99.0]])
     assert aggregate(only_BT, torch.tensor([[True, False]]), loss_type, 1, 1, 1) == 3
     assert aggregate(only_BT, torch.tensor([[True, True]]), "bnpo", 1, 1, 1, 2) == 25.5
+
+
+def test_extremes_are_those_of_active_tokens_and_metrics_have_no_graph():
+    # the only active token has ratio 0.5 and sampler weight 2; padding would have 1 and 1
+    data = tensors(random_rows(14, lengths=(1,)))
+    data["old"] = data["logprob"] + math.log(2)
+    data["sampler"] = data["old"] - math.log(2)
+    data["entropy"].requires_grad_()
+    _, _, metrics = run(data, sampler_correction="token_truncate", beta=0.1)
+    values = metric_values(metrics)
+    assert values["ratio_max"] == pytest.approx(0.5)
+    assert values["sampler_weight_min"] == pytest.approx(2.0)
+    assert not any(value.requires_grad for value in (*metrics.sums.values(), *metrics.maxima.values()))

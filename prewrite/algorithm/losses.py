@@ -121,11 +121,15 @@ def policy_loss(
 
     if sampler_correction != "none":
         assert sampler_logprob_BT is not None, f"sampler_correction={sampler_correction} needs sampler_logprob_BT"
+    if sampler_logprob_BT is not None:
         gap_BT = old_logprob_BT - _masked(sampler_logprob_BT, mask_BT)
-        weight_BT, is_cut_BT = sampler_weight(gap_BT, sampler_correction, sampler_bounds)
-        token_loss_BT = token_loss_BT * weight_BT
-        token_metrics |= {"sampler_gap": gap_BT.abs(), "sampler_weight_mean": weight_BT, "sampler_cut": is_cut_BT}
-        extremes |= {"sampler_gap_max": gap_BT.abs(), "sampler_weight_min": -weight_BT}
+        token_metrics["sampler_gap"] = gap_BT.abs()
+        extremes["sampler_gap_max"] = gap_BT.abs()
+        if sampler_correction != "none":
+            weight_BT, is_cut_BT = sampler_weight(gap_BT, sampler_correction, sampler_bounds)
+            token_loss_BT = token_loss_BT * weight_BT
+            token_metrics |= {"sampler_weight_mean": weight_BT, "sampler_cut": is_cut_BT}
+            extremes["sampler_weight_min"] = -weight_BT
     if entropy_BT is not None:
         token_metrics["entropy"] = entropy_BT
     if entropy_threshold is not None:

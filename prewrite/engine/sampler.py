@@ -54,16 +54,6 @@ class Sampler:
         from vllm import SamplingParams
 
         settings = self.settings
-        shape = (
-            {"temperature": 0.0}
-            if greedy
-            else {
-                "temperature": settings.temperature,
-                "top_p": settings.top_p,
-                "top_k": max(0, settings.top_k),
-                "min_p": settings.min_p,
-            }
-        )
         outputs = self.engine.generate(
             [{"prompt_token_ids": list(request)} for request in requests],
             [
@@ -73,7 +63,10 @@ class Sampler:
                     logprobs=0,
                     flat_logprobs=True,
                     detokenize=False,
-                    **shape,
+                    temperature=0.0 if greedy else settings.temperature,
+                    top_p=settings.top_p,
+                    top_k=max(0, settings.top_k),
+                    min_p=settings.min_p,
                 )
                 for count in counts
             ],

@@ -43,7 +43,8 @@ class Selection:
         config_hash: str,
     ):
         self.settings, self.tasks, self.dev, self.task_model = settings, tasks, dev, task_model
-        self.journal, self.scoring, self.config_hash = journal, scoring, config_hash
+        self.journal, self.config_hash = journal, config_hash
+        self.scoring: Scoring = scoring
         self.initial: dict[str, Standing] = {}
         self.best: dict[str, Standing] = {}
         self._rewards: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))

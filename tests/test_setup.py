@@ -33,7 +33,7 @@ def imported_packages():
                 modules |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 modules.add(node.module.partition(".")[0])
-    third_party = modules - set(sys.stdlib_module_names) - {"prewrite", "tests", "train", "evaluate"}
+    third_party = modules - set(sys.stdlib_module_names) - {"prewrite", "tests", "scripts", "train", "evaluate"}
     packages = packages_distributions()
     return {bare(name) for module in third_party for name in packages.get(module, [module])}
 

@@ -259,7 +259,7 @@ class TrainingSettings(Section):
     """of AdamW"""
     max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
     """gradients are scaled down to this global norm"""
-    logprob_chunk_tokens: Positive = 1024
+    logprob_chunk_tokens: Positive = 2048
     """tokens whose logits are held at once"""
     max_sampler_gap: Annotated[float, Field(gt=0)] = 0.5
     """the run stops where mean |l_old - l_sampler| passes this and 5 times its running median: weights went stale"""

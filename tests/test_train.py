@@ -16,7 +16,7 @@ from tests.launching import LAUNCHER, descendants, finish, start
 SMALL = (
     *("--config", "configs/quickstart.json", "--set", "max_steps=2", "--set", "eval_steps=0"),
     *("--set", "dev_size=12", "--set", "num_candidates=1", "--set", "examples_per_rewrite=4"),
-    *("--set", "num_generations=4", "--set", "per_device_train_batch_size=2", "--set", "max_completion_length=24"),
+    *("--set", "num_generations=4", "--set", "per_device_train_batch_size=4", "--set", "max_completion_length=24"),
 )
 LOGGED_EVERY_STEP = (
     *("loss", "reward_mean", "reward_std", "reward/f1_classification_reward_mean", "flat_groups", "refills"),
@@ -44,7 +44,7 @@ def test_the_quickstart_at_two_steps_on_two_ranks(tmp_path: Path) -> None:
         assert not set(LOGGED_EVERY_STEP) - set(step)
         assert step["sampler_gap"] < 0.2  # bfloat16; stale weights are far above
     rollouts = read_lines(run / "log.jsonl")
-    assert [row["step"] for row in rollouts] == [1] * 8 + [2] * 8  # 2 ranks x 2 rollouts x 2 micro-batches
+    assert [row["step"] for row in rollouts] == [1] * 8 + [2] * 8  # 2 ranks x 4 rollouts
     assert {row["dataset_name"] for row in rollouts} == {"sentiment"}
     best = json.loads((run / "best.json").read_text())["sentiment"]
     assert best["score"] >= best["baseline"]["score"]
@@ -55,6 +55,29 @@ def test_the_quickstart_at_two_steps_on_two_ranks(tmp_path: Path) -> None:
     assert json.loads((run / "config.json").read_text())["training"]["max_steps"] == 2
     assert "step 2/2" in stdout
     assert best["baseline"]["instruction"] in stdout
+
+
+@pytest.mark.slow
+def test_every_extra_of_the_algorithm_runs_together(tmp_path: Path) -> None:
+    """Reference with EMA sync, several passes, several steps a generation, refills, packing, entropy mask and bonus."""
+    settings = (
+        *("beta=0.04", "sync_ref_model=true", "ref_model_sync_steps=2", "num_iterations=2", "steps_per_generation=2"),
+        *("dynamic_sampling_refills=1", "max_tokens_per_micro_batch=400", "top_entropy_quantile=0.5"),
+        *("entropy_coef=0.01", "max_steps=4", "learning_rate=1e-4", "mask_truncated_completions=true"),
+        'reward_funcs=["f1_classification_reward", "length_penalty"]',
+    )
+    overrides = [part for setting in settings for part in ("--set", setting)]
+    command = [sys.executable, "train.py", *SMALL, "--set", f"output_dir={tmp_path}", *overrides]
+    code, stdout, stderr = finish(start(command))
+    assert code == 0, stdout[-3000:] + stderr[-3000:]
+    first, second, third, fourth = read_lines(tmp_path / "quickstart" / "metrics.jsonl")
+    assert first["kl"] == pytest.approx(0, abs=1e-3), "before the first step the policy is its reference"
+    assert fourth["kl"] > first["kl"]
+    assert first["ratio_max"] == pytest.approx(1, abs=0.2)
+    assert third["ratio_max"] > 1.0, "the second pass is off policy"
+    assert {"reward/length_penalty_mean", "refills", "sampler_weight_min"} <= set(second)
+    steps = [row["step"] for row in read_lines(tmp_path / "quickstart" / "log.jsonl")]
+    assert set(steps) == {1}, "one generation served all four steps"
 
 
 @pytest.mark.slow

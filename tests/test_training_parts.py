@@ -149,7 +149,8 @@ def test_without_dynamic_sampling_a_batch_is_taken_as_it_comes() -> None:
     assert refills == 0
     assert [r.reward for r in rollouts] == FLAT + WIDE
     # (0 - 0.5) / (std of as many 0s as 1s, n - 1 below, + 1e-4)
-    assert rollouts[-2].advantage == pytest.approx(-0.5 / (math.sqrt(GENERATIONS * 0.25 / (GENERATIONS - 1)) + 1e-4), rel=1e-5)
+    std = math.sqrt(GENERATIONS * 0.25 / (GENERATIONS - 1))
+    assert rollouts[-2].advantage == pytest.approx(-0.5 / (std + 1e-4), rel=1e-5)
 
 
 def test_steps_of_a_run() -> None:

@@ -32,12 +32,11 @@ def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> dict:
 def test_the_gradient_does_not_depend_on_the_cut_nor_on_the_ranks(one_rank: dict, two_ranks: dict) -> None:
     whole = one_rank["gradients"]["4"]
     assert all(values[0] > 1e-3 for values in whole.values()), "a gradient of zero proves nothing"
+    tolerance = 1e-5 * max(values[0] for values in whole.values())  # of the gradient's norm, in float32
     for ranks, report in ((1, one_rank), (2, two_ranks)):
         for cut, gradients in report["gradients"].items():
-            for name, (norm, *entries) in gradients.items():
-                scale = whole[name][0]
-                assert norm == pytest.approx(scale, rel=1e-5), (ranks, cut, name)
-                assert entries == pytest.approx(whole[name][1:], abs=1e-5 * scale), (ranks, cut, name)
+            for name, values in gradients.items():
+                assert values == pytest.approx(whole[name], abs=tolerance), (ranks, cut, name)
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

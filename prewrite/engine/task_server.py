@@ -28,7 +28,7 @@ _LOOK_SECONDS = 0.3
 _NOT_INHERITED = {
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "GROUP_RANK",
     "ROLE_RANK", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
-    "VLLM_ENABLE_V1_MULTIPROCESSING", "VLLM_API_KEY", "VLLM_HOST_IP", "VLLM_PORT",
+    "VLLM_ENABLE_V1_MULTIPROCESSING", "VLLM_LOGGING_LEVEL", "VLLM_API_KEY", "VLLM_HOST_IP", "VLLM_PORT",
 }  # fmt: skip
 # Blocks of 32 tokens let queries share the cached prefix of a rewrite; the CPU's own default is longer than a query.
 _CPU_ARGUMENTS = ["--enforce-eager", "--block-size", "32"]

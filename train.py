@@ -16,7 +16,8 @@ def main() -> int:
     parser.add_argument("--set", action="append", default=[], metavar="key=value", dest="overrides")
     parser.add_argument("--local_rank", type=int, help=argparse.SUPPRESS)  # given by the launcher, read from its env
     args = parser.parse_args()
-    signal.signal(signal.SIGTERM, _interrupt)
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, _interrupt)
     is_main = os.environ.get("RANK", "0") == "0"
     try:
         config = load_config(args.config, args.overrides)
@@ -38,6 +39,9 @@ def main() -> int:
 
 
 def _interrupt(signum: int, frame: object) -> None:
+    # The launcher sends SIGTERM after a Ctrl-C that this process has had too: a second one must not break the clean-up.
+    for other in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(other, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 

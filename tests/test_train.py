@@ -94,7 +94,6 @@ def test_ctrl_c_leaves_no_server_and_a_readable_run_folder(tmp_path: Path) -> No
     code, _, stderr = finish(process, timeout=120)
     assert code != 0
     assert "train.py: stopped" in stderr
-    assert 'train.py", line' not in stderr, "the launcher shows a traceback of its own, the program none"
     _, alive = psutil.wait_procs(family, timeout=60)
     assert not [member for member in alive if member.status() != psutil.STATUS_ZOMBIE]
     assert read_lines(metrics)[0]["step"] == 1

@@ -7,7 +7,7 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "prewrite"
 ROOMS = ("base", "algorithm", "grading", "tasks", "rewards", "engine", "evaluation", "reporting", "training")
-HOMES = {"vllm": "engine", "deepspeed": "engine", "openai": "engine", "transformers": "engine", "datasets": "tasks"}
+HOMES = {"vllm": "engine", "deepspeed": "engine", "aiohttp": "engine", "transformers": "engine", "datasets": "tasks"}
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 

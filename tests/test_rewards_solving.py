@@ -79,6 +79,50 @@ def test_think_answer_form(text, form):
 
 
 @pytest.mark.parametrize(
+    ("answer", "score"),
+    [
+        ("\\boxed{5}", 1.0),
+        ("\\boxed{5}\\boxed{}", 1.0),
+        ("\\boxed{}\\boxed{5}", 1.0),
+        ("\\boxed{\\boxed{5}}", 1.0),
+        ("\\boxed 5", 1.0),
+        ("\\fbox{5}", 1.0),
+        ("\\boxed{ }", 0.5),
+        ("\\boxed{5", 0.5),
+        ("boxed{5}", 0.5),
+        ("", 0.5),
+        ("<think>\\boxed{5}", 0.0),
+    ],
+)
+def test_a_form_with_a_box_in_its_answer(answer, score):
+    completion = f"<think>a</think>\n<answer>{answer}</answer>\n"
+    assert score_completions("think_answer_format_reward", [completion], [problem()]) == [score]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "parameters", "score"),
+    [
+        ("repetition_penalty_reward", "a b", {}, 0.0),  # fewer than 3 words
+        ("repetition_penalty_reward", "A a A a", {}, -0.5),  # 1 of 2
+        ("repetition_penalty_reward", "a b a b", {"ngram_size": 1}, -0.5),  # 2 of 4
+        ("repetition_penalty_reward", "a a a a", {"max_penalty": -2.0}, -1.0),
+        ("soft_overlong_punishment", "x" * 80, {"max_completion_len": 100, "soft_punish_cache": 20}, 0.0),
+        ("soft_overlong_punishment", "x" * 81, {"max_completion_len": 100, "soft_punish_cache": 20}, -0.05),
+        ("soft_overlong_punishment", "x" * 100, {"max_completion_len": 100, "soft_punish_cache": 20}, -1.0),
+        ("soft_overlong_punishment", "x" * 50, {"max_completion_len": 100, "soft_punish_cache": 100}, -0.5),
+        ("cosine_scaled_reward", "\\boxed{5}", {"max_len": 9}, 0.5),  # its length: the least for a right answer
+        ("cosine_scaled_reward", "\\boxed{5}", {"max_len": 18}, 0.75),  # half of it: cos(pi / 2) = 0
+        ("cosine_scaled_reward", "\\boxed{6}", {"max_len": 18}, -0.75),
+        ("cosine_scaled_reward", "", {}, -1.0),
+        ("levenshtein_reward", "<think>five", {}, 0.0),  # cut off while it thought: nothing to compare
+        ("reasoning_steps_reward", "Firstly, a\n-b", {}, 1 / 3),
+    ],
+)
+def test_scores_at_their_borders(name, text, parameters, score):
+    assert score_completions(name, [text], [problem(solution="five")], **parameters) == [pytest.approx(score)]
+
+
+@pytest.mark.parametrize(
     ("text", "form"),
     [
         ("<think>a</think> so \\boxed{5}", 1.0),

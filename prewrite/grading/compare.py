@@ -11,6 +11,7 @@ Decisions where graders differ:
 from collections.abc import Iterator
 from itertools import product
 
+from prewrite.grading.number_words import number_in_words
 from prewrite.grading.relations import (
     FLIPPED,
     INFINITY,
@@ -27,12 +28,7 @@ from prewrite.grading.tree import Node, Unreadable, number, symbols_of
 _MAX_SIGN_CHOICES = 3
 _REAL_LINE: Node = ("tuple", "(", (("neg", INFINITY), INFINITY), ")")
 _NO_VALUE: Node = ("set", ())
-_NUMBER_WORDS = (
-    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
-    "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty",
-)  # fmt: skip
-MEANINGS: dict[str, Node] = {
-    **{word: number(str(value)) for value, word in enumerate(_NUMBER_WORDS)},
+_MEANINGS: dict[str, Node] = {
     **dict.fromkeys(("all real numbers", "all reals", "real numbers"), _REAL_LINE),
     **dict.fromkeys(("empty set", "no solution", "no solutions", "no real solutions"), _NO_VALUE),
 }
@@ -60,11 +56,17 @@ def same_answer(gold: Node, answer: Node) -> bool:
     return same_scalar(gold, answer)
 
 
+def meaning(words: str) -> Node | None:
+    """The value or the set that the words of an answer (`notation.canonical_words`) stand for, if they do."""
+    value = number_in_words(words)
+    return _MEANINGS.get(words) if value is None else number(str(value))
+
+
 def _simplified(node: Node) -> Node:
     if node[0] == "rel" and node[1] == ("in",):
         return _simplified(node[2][1])
     if node[0] == "text":
-        return MEANINGS.get(node[1], node)
+        return meaning(node[1]) or node
     if node == ("const", "R"):
         return _REAL_LINE
     if node == ("const", "emptyset"):
@@ -211,6 +213,9 @@ def _same_tuple(gold: Node, answer: Node) -> bool:
         return not (is_pair and brackets_differ) and _same_ordered(gold[2], answer[2])
     pair, other = (gold, answer) if gold[0] == "tuple" else (answer, gold)
     if other[0] == "matrix":
+        if all(item[0] == "tuple" for item in pair[2]):
+            rows = ("matrix", tuple(item[2] for item in pair[2]))
+            return _same_collection(*((rows, other) if pair is gold else (other, rows)))
         ordered = tuple(row[0] for row in other[1]) if all(len(row) == 1 for row in other[1]) else ()
     elif other[0] == "list" and (pair[1], pair[3]) == ("(", ")"):
         ordered = other[1]

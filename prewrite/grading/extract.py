@@ -12,6 +12,7 @@ _INLINE_MATH = re.compile(r"\$([^$\n]+)\$|\\\(([^\n]+?)\\\)")
 _NUMBER = re.compile(r"(?<![\w.])[-−–]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:/\d+)?(?:\\?%)?")
 _PROSE_WORD = re.compile(r"(?<![\\a-zA-Z{])[a-zA-Z]{2,}")
 _CALCULATOR_MARK = re.compile(r"<<[^<>\n]*=([^<>=\n]*)>>")
+_REASON = re.compile(r"[,;]?\s+(?:because|since|as|which|where)\s")
 _BARE_ANSWER = re.compile(r"[\\$\d(\[{+\-]|\S+$")
 _MOST_UNIT_WORDS = 2
 _MARKDOWN = " \t\r*_`:="
@@ -110,7 +111,7 @@ def stated_answer(reply: str) -> str | None:
     phrase = _last(_ANSWER_PHRASE, reply)
     if phrase:
         rest = reply[phrase.end() :].lstrip(_MARKDOWN + "\n")[:_LONGEST_PLAIN_ANSWER]
-        return _answer_in(rest.split("\n", 1)[0])
+        return _answer_in(_REASON.split(rest.split("\n", 1)[0], maxsplit=1)[0])
     line = reply.rstrip().rpartition("\n")[2][-_LONGEST_PLAIN_ANSWER:].strip()
     if line == reply.strip() and _is_bare_answer(line):
         return _answer_in(line)

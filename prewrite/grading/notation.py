@@ -19,7 +19,8 @@ _CHARACTERS = {
     "ℂ": r"\mathbb{C}", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "ℚ": r"\mathbb{Q}",
     "°": r"^\circ ", "º": r"^\circ ", "˚": r"^\circ ", "′": "'", "’": "'", "⟨": r"\langle ", "⟩": r"\rangle ",
     "⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ", "“": '"', "”": '"', "。": ".", "，": ",",
-    "∠": r"\angle ", "∶": ":", "∣": "|", "€": "", "£": "", "¥": "", "₹": "", "…": r"\ldots ",
+    "∠": r"\angle ", "∶": ":", "∣": "|", "€": "", "£": "", "¥": "", "₹": "",
+    "¢": r"\text{ cents}", "…": r"\ldots ",
 }  # fmt: skip
 _GREEK = (
     "alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu", "nu", "xi",
@@ -31,7 +32,7 @@ _TRANSLATION = str.maketrans(_CHARACTERS)
 
 _INVISIBLE_COMMAND = re.compile(
     r"\\(?:left|right|displaystyle|textstyle|limits|nolimits|boldsymbol|mathstrut|strut|phantom\{[^{}]*\}|phantom|"
-    r"[bB]igg?[lrm]?|rm|bf|it)(?![a-zA-Z])"
+    r"[bB]igg?[lrm]?|rm|bf|it|tiny|small|normalsize|large|Large|LARGE|huge|Huge|(?:text)?color\{[^{}]*\})(?![a-zA-Z])"
 )
 _NUMBER_GAP = re.compile(r"(?<=\d)(?:\{,\}|,?\\!|\\,|\\;|\\:)\s*(?=\d{3}(?!\d))")
 _SPACE_COMMAND = re.compile(r"\\[,;:!> ]|\\q?quad(?![a-zA-Z])|\\(?:hspace|vspace)\*?\{[^{}]*\}|~|\\$")
@@ -60,20 +61,27 @@ _ALIASES = (
     (re.compile(r"\\(?:lvert|rvert|vert|mid)(?![a-zA-Z])"), "|"),
     (re.compile(r"\\lbrack(?![a-zA-Z])"), "["),
     (re.compile(r"\\rbrack(?![a-zA-Z])"), "]"),
+    (re.compile(r"^\s*(\*\*|`)([^*`]+)\1\s*$"), r"\2"),
     (re.compile(r"\*\*"), "^"),
+    (re.compile(r"(?<=\d)\s*x\s*(?=10\s*\^)"), r"\\times "),
+    (re.compile(r"\+\s*/\s*-|^\s*\+\s*-"), r"\\pm "),
+    (re.compile(r"(?<=[)\]])\s*U\s*(?=[(\[])"), r"\\cup "),
+    (re.compile(r"^\s*\\\{\s*([a-zA-Z])\s*(?:\\in\s*\\mathbb\s*(?:\{R\}|R)\s*)?[|:]([^,]*\1[^,]*)\\\}\s*$"), r"\2"),
+    (re.compile(r"\b(sq|cu)\.\s*"), r"\1 "),
     (re.compile(r"\\ast(?![a-zA-Z])|\*"), r"\\cdot "),
     (re.compile(r"\\div(?![a-zA-Z])"), "/"),
     (re.compile(r"\\degree(?![a-zA-Z])|\^\s*\{\s*\\circ\s*\}|\^\s*\\circ(?![a-zA-Z])"), r"\\degree "),
     (re.compile(r"\\(?:dots|cdots|ldots|dotsc)(?![a-zA-Z])|\.\.\."), r"\\ldots "),
     (re.compile(r"(?<![a-zA-Z\\])(?:positive |\+)?infinity(?![a-zA-Z])|(?<![a-zA-Z\\])inf(?![a-zA-Z])"), r"\\infty "),
 )  # fmt: skip
+_INTERVAL = re.compile(r"(?:^|(?<=\\cup))\s*([\[\]])([^\[\]()]+,[^\[\]()]+)([\[\]])\s*(?=$|\\cup)")
 _WORDING = (
     (re.compile(r"(?<=\d)\s*(?:\^\s*\{?)?\s*\\text\{\s*(?:st|nd|rd|th)\s*\}(?:\s*\})?|(?<=\d)(?:st|nd|rd|th)\b"), ""),
     (re.compile(r"^\s*\\text\{[a-zA-Z ]{3,}(?:\bis|[:=])\}(?=\s*[\\\d(\[-])"), ""),
     (re.compile(r"\\frac\s*\{\s*\\text\{([^{}]*)\}\s*\}\s*\{\s*\\text\{([^{}]*)\}\s*\}"), r"\\text{\1/\2}"),
 )
 """Ordinal endings, a lead-in ("The answer is"), a unit written as a fraction."""
-_SENTENCE_END = " \t\n.,;:"
+_SENTENCE_END = " \t\n.,;:\uf8ff"
 
 
 def normalise(answer: str) -> str:
@@ -89,6 +97,7 @@ def normalise(answer: str) -> str:
     text = _REPEATING.sub(_repeating_fraction, _ELLIPSIS.sub(r"\1.\2\\overline{\3}", text))
     for pattern, replacement in _ALIASES:
         text = pattern.sub(replacement, text)
+    text = _INTERVAL.sub(_interval, text)
     text = _TEXT_COMMAND.sub(_text_command, text)
     for pattern, replacement in _WORDING:
         text = pattern.sub(replacement, text)
@@ -124,6 +133,12 @@ def _repeating_fraction(match: re.Match[str]) -> str:
     whole, fixed, cycle = match.group(1), match.group(2), match.group(3) or match.group(4)
     numerator = int((whole or "0") + fixed + cycle) - int((whole or "0") + fixed)
     return rf"{{\frac{{{numerator}}}{{{'9' * len(cycle)}{'0' * len(fixed)}}}}}"
+
+
+def _interval(match: re.Match[str]) -> str:
+    """`]0,1[` is `(0,1)`."""
+    opening, ends, closing = match.groups()
+    return f"{'(' if opening == ']' else '['}{ends}{')' if closing == '[' else ']'}"
 
 
 def _text_command(match: re.Match[str]) -> str:

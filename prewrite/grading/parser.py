@@ -8,7 +8,8 @@ import re
 
 from prewrite.grading.expression import Expressions
 from prewrite.grading.notation import canonical_words
-from prewrite.grading.tree import Node, Unreadable
+from prewrite.grading.number_words import OTHER_VALUE, scaled
+from prewrite.grading.tree import Node, Unreadable, number, symbols_of
 
 MAX_LENGTH = 2_000
 
@@ -60,8 +61,11 @@ class _Answers(Expressions):
     def relation(self) -> Node:
         sides, signs = [self.side()], []
         while self.peek() in _RELATIONS:
-            signs.append(_RELATIONS[self.take()])
-            sides.append(self.side())
+            only_rounds = self.peek() == r"\approx" and not symbols_of(sides[-1]) and sides[-1][0] != "text"
+            sign, side = _RELATIONS[self.take()], self.side()
+            if not only_rounds:  # of 1/3 ≈ 0.33 the first is the answer
+                signs.append(sign)
+                sides.append(side)
         return ("rel", tuple(signs), tuple(sides)) if signs else sides[0]
 
     def side(self) -> Node:
@@ -75,7 +79,11 @@ class _Answers(Expressions):
         if self.kind() == "text":
             return self.words()
         node = self.expression()
-        unit = self.unit()
+        factor, unit = scaled(self.unit())
+        if factor != 1:
+            node = ("mul", (node, number(str(factor))))
+        if unit.split(" ")[0].removesuffix("s") in OTHER_VALUE:
+            raise Unreadable("a word that changes the value")
         return ("unit", node, unit) if unit else node
 
     def words(self) -> Node:

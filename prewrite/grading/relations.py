@@ -40,6 +40,11 @@ def is_quantity(node: Node) -> bool:
 def solution_set(relation: Node) -> tuple[Node, Node] | None:
     """(name, interval or union) of an inequality in one bare symbol, as in `x \\ge 3`, `-1 < x < 2`, `x \\ne 3`."""
     signs, sides = relation[1], relation[2]
+    if len(sides) == 2 and "abs" in (sides[0][0], sides[1][0]):
+        sign, (side, bound) = signs[0], sides
+        if side[0] != "abs":
+            sign, side, bound = FLIPPED.get(sign, "!="), bound, side
+        return _solution_set_of_absolute_value(sign, side, bound)
     names = [side for side in sides if side[0] == "sym"]
     if len(names) != 1 or sum(bool(symbols_of(side)) for side in sides) != 1:
         return None
@@ -55,6 +60,19 @@ def solution_set(relation: Node) -> tuple[Node, Node] | None:
             opening, closing = "[" if signs[0] == "<=" else "(", "]" if signs[1] == "<=" else ")"
             return names[0], ("tuple", opening, (sides[0], sides[2]), closing)
     return None
+
+
+def _solution_set_of_absolute_value(sign: str, side: Node, bound: Node) -> tuple[Node, Node] | None:
+    """(name, interval or union) of `|x| < 2`, `|x| \\ge 2`."""
+    if side[0] != "abs" or side[1][0] != "sym" or symbols_of(bound):
+        return None
+    if sign in ("<", "<="):
+        return solution_set(("rel", (sign, sign), (("neg", bound), side[1], bound)))
+    if sign not in (">", ">="):
+        return None
+    below = ("tuple", "(", (("neg", INFINITY), ("neg", bound)), "]" if sign == ">=" else ")")
+    above = ("tuple", "[" if sign == ">=" else "(", (bound, INFINITY), ")")
+    return side[1], ("union", (below, above))
 
 
 def difference(left: Node, right: Node) -> Node:

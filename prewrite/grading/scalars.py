@@ -2,7 +2,8 @@
 
 Decisions where graders differ:
 - units, degree and percent signs may be left out; two known units that differ are two answers. A percent sign on one
-  side alone may also mean a hundredth (28% = 28 = 0.28, but 50 ≠ 0.5), a degree sign π/180 where the other side has π;
+  side alone may also mean a hundredth (28% = 28 = 0.28, but 50 ≠ 0.5), a degree sign π/180 where the other side has π
+  or an inverse trigonometric function;
 - a base subscript may be left out; where both have it, digits and base must be the same;
 - fractions need not be reduced; `2\\frac{2}{3}` is a mixed number; 2:4 is the ratio 1:2;
 - decimals are exact, but stand for a value without a finite decimal form (1/3, √2) if they round it to six
@@ -16,12 +17,13 @@ from mpmath import mp
 from prewrite.grading.arithmetic import as_mp, is_real
 from prewrite.grading.evaluate import evaluate, same_value
 from prewrite.grading.tree import Node, symbols_of
-from prewrite.grading.units import units_conflict
+from prewrite.grading.units import KNOWN_UNITS, units_conflict
 
 _ROUNDED_DIGITS = 6
 
 
 def same_scalar(gold: Node, answer: Node) -> bool:
+    gold, answer = _with_symbol_as_unit(gold, answer), _with_symbol_as_unit(answer, gold)
     if units_conflict(_unit(gold), _unit(answer)):
         return False
     if "base" in (gold[0], answer[0]):
@@ -38,20 +40,42 @@ def _unit(node: Node) -> str:
     return node[2] if node[0] == "unit" else node[0] if node[0] in ("percent", "degree") else ""
 
 
+def _with_symbol_as_unit(node: Node, other: Node) -> Node:
+    """`10 m^2` beside an answer that names its unit: what looks like a symbol is one too."""
+    if other[0] != "unit" or node[0] != "mul":
+        return node
+    *value, last = node[1]
+    symbol, exponent = (last[1], f"^{last[2][1]}") if last[0] == "pow" and last[2][0] == "num" else (last, "")
+    if symbol[0] != "sym" or symbol[1] not in KNOWN_UNITS or any(map(symbols_of, value)):
+        return node
+    return ("unit", ("mul", tuple(value)), symbol[1] + exponent)
+
+
 def _readings(node: Node, other: Node) -> tuple[Node, ...]:
-    if node[0] == "percent" or (node[0] == "degree" and _mentions_pi(other)):
+    if node[0] == "percent" or (node[0] == "degree" and _is_in_radians(other)):
         return node[1], node
     return (node[1],) if node[0] == "degree" else (node,)
 
 
-def _mentions_pi(node: object) -> bool:
-    return node == ("const", "pi") or (isinstance(node, tuple) and any(map(_mentions_pi, node)))
+def _is_in_radians(node: object) -> bool:
+    """Whether a value is made with pi or an inverse trigonometric function."""
+    named = ("const", "pi"), ("call", "arcsin"), ("call", "arccos"), ("call", "arctan")
+    return isinstance(node, tuple) and (node[:2] in named or any(map(_is_in_radians, node)))
 
 
 def _same_in_base(gold: Node, answer: Node) -> bool:
     if gold[0] == answer[0]:
         return gold[1].lstrip("0") == answer[1].lstrip("0") and gold[2] == answer[2]
-    return gold[0] == "base" and answer[0] == "num" and gold[1].isdigit() and Fraction(gold[1]) == answer[1]
+    return gold[0] == "base" and _as_digits(answer) == gold[1].lstrip("0")
+
+
+def _as_digits(node: Node) -> str | None:
+    """The digits that a value without a base spells ("204", "2A")."""
+    if node[0] == "num" and node[1].denominator == 1:
+        return str(node[1]).lstrip("0")
+    if node[0] == "sym":
+        return node[1].upper()
+    return "".join(_as_digits(factor) or "?" for factor in node[1]) if node[0] == "mul" else None
 
 
 def _same_ratio(gold: Node, answer: Node) -> bool:

@@ -9,9 +9,13 @@ from collections.abc import Sequence
 from prewrite.grading.extract import answer_part
 
 _ARTICLES = {"a", "an", "the"}
-_NEGATION = re.compile(
-    r"(?:\bnot|\bnever|\bhardly|n't|\bcannot be)\s+(?:(?:a|an|really|very|at all|quite|clearly)\s+)*$"
+_BETWEEN = (
+    r"(?:(?:an?|the|any|really|very|at all|quite|clearly|think|believe|say|that|it|this|it's|is|was|be|sentiment)\s+)*$"
 )
+_NEGATION = re.compile(r"(?:\bnot|\bnever|\bhardly|n't|\bcannot|\bfar from)\s+" + _BETWEEN)
+_DOUBT = re.compile(r"\b(no|without|whether|if)[ \t]+" + _BETWEEN)
+_SENTENCE_START = re.compile(r"(?:^|[.!?\n])\s*$")
+_AFTER_ARTICLE = re.compile(r"\s+(?!(?:is|was|because|since|as|and|or|seems|would|fits|makes)\b)[a-z]")
 _LEAD_IN = r"(?:[^\n.:]{0,40}(?::|\bis\b)\s*)?"
 _OPENING = re.compile(r"\s*\W{0,3}" + _LEAD_IN + r"\W{0,3}")
 _END_OF_STATEMENT = re.compile(r"\s*[).:,;\]\n–—]|\s+-")
@@ -28,10 +32,14 @@ def find_label(text: str, labels: Sequence[str]) -> str | None:
     Decisions where graders differ:
     - different labels are no answer ("positive or negative"), unless the reply opens with one and goes on to explain
       ("Business\\n\\nIt is about the world economy", "B) A man fell") or its last line is nothing but one;
-    - a negated label is the other one of two, and no answer among more;
+    - a negated label ("not very positive", "I don't think it is positive") is the other one of two, and no answer
+      among more; one behind "no", "without", "whether" or "if" is no answer;
+    - "A" before a word ("A man fell") is an article where a sentence starts with it;
     - abbreviations, other word forms and words outside the set are no labels.
     """
-    reply = re.sub(r"[*`\"“”]", "", unicodedata.normalize("NFKC", answer_part(text)).replace("’", "'")).strip()
+    reply = re.sub(
+        r"[*`\"“”]|\b_+|_+\b", "", unicodedata.normalize("NFKC", answer_part(text)).replace("’", "'")
+    ).strip()
     mentions = _mentions(reply, labels)
     found = {label for _, _, label in mentions if label is not None}
     if len(found) <= 1:
@@ -41,7 +49,7 @@ def find_label(text: str, labels: Sequence[str]) -> str | None:
 
 
 def _mentions(reply: str, labels: Sequence[str]) -> list[tuple[int, int, str | None]]:
-    """(start, end, label) of every label in the text; None for the label where a negation leaves several."""
+    """(start, end, label) of every label in the text; None for the label where a negation leaves several, or doubt."""
     by_form = {_form(label): label for label in labels}
     alternatives = "|".join(_pattern(label) for label in sorted(labels, key=len, reverse=True))
     pattern = re.compile(rf"(?<![\w])(?<!\w-)(?:{alternatives})(?!\w|-\w|[.,]\d)")
@@ -49,9 +57,13 @@ def _mentions(reply: str, labels: Sequence[str]) -> list[tuple[int, int, str | N
     for match in pattern.finditer(reply):
         label: str | None = by_form[_form(match.group())]
         before = reply[max(0, match.start() - _WORDS_BEFORE_NEGATION) : match.start()].lower()
+        if label == "A" and _SENTENCE_START.search(before) and _AFTER_ARTICLE.match(reply, match.end()):
+            continue
         if _NEGATION.search(before):
             others = [other for other in labels if other != label]
             label = others[0] if len(others) == 1 else None
+        elif (doubt := _DOUBT.search(before)) and doubt[1] not in by_form:
+            label = None
         mentions.append((match.start(), match.end(), label))
     return mentions
 
@@ -63,7 +75,7 @@ def _form(label: str) -> str:
 
 def _pattern(label: str) -> str:
     pattern = re.sub(r"(?:\\[ -]|_)+", r"[\\s_-]+", re.escape(label)).replace("/", r"\s*/\s*")
-    pattern = re.sub(r"(?<=[a-zA-Z])(?=\d)", r"\\s?", pattern)
+    pattern = re.sub(r"(?<=[a-zA-Z])(?=\d)", r"[\\s_-]?", pattern)
     return pattern if len(label) == 1 and label.isalpha() else f"(?i:{pattern})"
 
 

@@ -33,7 +33,8 @@ def units_conflict(one: str, other: str) -> bool:
 
 def _known(unit: str) -> list[str]:
     """The words of a unit in one spelling, sorted; [] where one of them is no known unit."""
-    words = re.findall(r"[a-z]+|\^-?\d", unit.lower().replace(".", "").replace("/", " per "))
+    spelled_out = unit.lower().replace(".", "").replace("/", " per ").replace("mph", "mi per h")
+    words = re.findall(r"[a-z]+|\^-?\d", spelled_out)
     canonical = [_POWERS.get(word) or KNOWN_UNITS.get(word) or word for word in words if word not in _IGNORED]
     if any(word not in _SPELLINGS and not word.startswith("^") for word in canonical):
         return []

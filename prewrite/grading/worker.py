@@ -12,11 +12,11 @@ import resource
 import signal
 import sys
 
-from prewrite.grading.compare import MEANINGS, same_answer
+from prewrite.grading.compare import meaning, same_answer
 from prewrite.grading.notation import canonical_words, normalise, squeezed, without_text_commands
 from prewrite.grading.parser import parse
 from prewrite.grading.tokens import WORDS_IN_FORMULAS
-from prewrite.grading.tree import Unreadable
+from prewrite.grading.tree import Node, Unreadable
 
 MEMORY_LIMIT_BYTES = 2 * 1024**3
 
@@ -56,18 +56,22 @@ def _compare(gold: str, answer: str, thousands_commas: bool) -> bool | None:
     if _is_prose(gold):
         return None
     try:
-        gold_tree = parse(gold, thousands_commas)
+        gold_tree = _tree(gold, thousands_commas)
     except Unreadable:
         return _math_verify(gold, answer)
     try:
-        return same_answer(gold_tree, parse(answer, thousands_commas))
+        return same_answer(gold_tree, _tree(answer, thousands_commas))
     except Unreadable:
         return bool(_math_verify(gold, answer))
 
 
+def _tree(answer: str, thousands_commas: bool) -> Node:
+    return meaning(canonical_words(answer)) or parse(answer, thousands_commas)
+
+
 def _is_prose(gold: str) -> bool:
     words = [word for word in re.findall(r"\b[a-z]{2,}\b", gold) if word not in WORDS_IN_FORMULAS]
-    return len(words) >= _PROSE_WORDS and bool(_WORDS_ONLY.fullmatch(gold)) and canonical_words(gold) not in MEANINGS
+    return len(words) >= _PROSE_WORDS and bool(_WORDS_ONLY.fullmatch(gold)) and meaning(canonical_words(gold)) is None
 
 
 def _math_verify(gold: str, answer: str) -> bool | None:

@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 
 from prewrite.errors import UserError
+from prewrite.grading import boxed_answers
 from prewrite.rewards.base import Score
-from prewrite.tasks.boxed import last_boxed
 from prewrite.tasks.control_tokens import without_trailing_control_tokens
 from prewrite.types import Example, Sample
 
@@ -40,7 +40,7 @@ def think_answer_format_reward(samples: Sequence[Sample], rows: Sequence[Example
     scores: list[Score] = []
     for sample in samples:
         answer = _answer_of_think_answer(without_trailing_control_tokens(sample.text))
-        scores.append(0.0 if answer is None else 1.0 if last_boxed(answer) else 0.5)
+        scores.append(0.0 if answer is None else 1.0 if boxed_answers(answer) else 0.5)
     return scores
 
 
@@ -84,4 +84,4 @@ def is_open_r1(text: str) -> bool:
 def is_think_boxed(text: str) -> bool:
     """A `<think>` part at the start, and after its end a box that is not empty."""
     thinking, end, reply = text.partition("</think>")
-    return bool(end) and thinking.lstrip().startswith("<think>") and bool(last_boxed(reply))
+    return bool(end) and thinking.lstrip().startswith("<think>") and bool(boxed_answers(reply))

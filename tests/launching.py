@@ -14,6 +14,18 @@ MODEL = ROOT / "models" / "smollm2-135m-instruct"
 LAUNCHER = str(Path(sys.executable).parent / "deepspeed")
 
 
+def with_settings(*settings: str) -> list[str]:
+    """The arguments that set each `key=value`."""
+    return [part for setting in settings for part in ("--set", setting)]
+
+
+SMALL = (
+    *("--config", "configs/quickstart.json"),
+    *with_settings("max_steps=2", "eval_steps=0", "dev_size=12", "num_candidates=1", "examples_per_rewrite=4"),
+    *with_settings("num_generations=4", "per_device_train_batch_size=4", "max_completion_length=24"),
+)  # arguments of train.py: the quickstart at two small steps
+
+
 def start(command: Sequence[str], *, ranks: int = 1, **environment: str) -> subprocess.Popen[str]:
     """A process in a session of its own, in the project's root, with the machine's cores shared out over the ranks."""
     threads = str(max(1, (os.cpu_count() or 2) // ranks))

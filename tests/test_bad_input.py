@@ -1,0 +1,137 @@
+"""What train.py refuses: one message that says what to put right, exit code 2, before a model loads."""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+import train
+from tests.fault_server import FaultServer, Reply
+from tests.launching import LAUNCHER, ROOT, SMALL, finish, start, with_settings
+
+Refuse = Callable[..., str]
+
+
+def the_one_message(code: int, stderr: str) -> str:
+    assert code == 2, stderr
+    assert "Traceback" not in stderr
+    assert stderr.count("train.py: ") == 1, stderr
+    return stderr
+
+
+@pytest.fixture
+def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refuse:
+    """The message of the quickstart with these settings. train.py's main runs in this process: torch loads once."""
+
+    def refuse(*settings: str) -> str:
+        arguments = [*SMALL, *with_settings(f"output_dir={tmp_path}", *settings)]
+        monkeypatch.setattr(sys, "argv", ["train.py", *arguments])
+        monkeypatch.chdir(ROOT)
+        handlers = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            with mock.patch.dict(os.environ):  # a run makes itself a world of one there
+                code = train.main()
+        finally:
+            for signum, handler in handlers.items():
+                signal.signal(signum, handler)
+        return the_one_message(code, capsys.readouterr().err)
+
+    return refuse
+
+
+def test_a_bad_config_is_told_before_a_model_loads(tmp_path: Path) -> None:
+    """system-001, by a start of the program."""
+    config = tmp_path / "config.json"
+    config.write_text('{"learning_rat": 1e-6, "training": {"max_steps": "4"}}')
+    code, _, stderr = finish(start([sys.executable, "train.py", "--config", str(config)]), timeout=60)
+    message = the_one_message(code, stderr)
+    assert "did you mean training.learning_rate?" in message
+    assert "training.max_steps" in message
+    assert "policy: missing" in message
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (['data.tasks=["sst3"]'], "sst3"),  # every rank meets it
+        (["base_url=http://127.0.0.1:9/v1", "task_model.model=task", "max_retries=0"], "nothing answers"),  # one does
+    ],
+)
+def test_two_ranks_tell_a_fault_once_and_the_launcher_passes_the_code_on(
+    tmp_path: Path, settings: list[str], words: str
+) -> None:
+    arguments = [*SMALL, *with_settings(f"output_dir={tmp_path}", *settings)]
+    code, _, stderr = finish(start([LAUNCHER, "--num_accelerators", "2", "train.py", *arguments], ranks=2), timeout=120)
+    assert words in the_one_message(code, stderr)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (['data.tasks=["sst3"]'], ["sst3", "sst2"]),
+        (['reward_funcs=["accuracy"]'], ["accuracy"]),
+        (["instruction=<|im_start|>system"], ["control token"]),
+        (["policy.model=README.md"], ["policy.model", "README.md"]),
+        (["num_generations=5"], ["num_generations", "whole number of groups"]),
+        (["base_url=http://127.0.0.1:9/v1", "max_retries=0"], ["nothing answers", "127.0.0.1:9"]),
+        (["task_model.model=configs"], ["task_model.model", "no config.json"]),
+    ],
+)
+def test_bad_input_is_one_message(refused: Refuse, settings: list[str], words: list[str]) -> None:
+    message = refused(*settings)
+    for word in words:
+        assert word in message
+
+
+@pytest.mark.parametrize("reply", [Reply(status=500, body="broken"), Reply(body="<html>nonsense</html>")])
+def test_an_endpoint_without_a_usable_answer_is_refused(refused: Refuse, reply: Reply) -> None:
+    with FaultServer(lambda body, tried: reply) as server:
+        message = refused(f"base_url={server.base_url}", "task_model.model=task", "max_retries=1")
+    assert "no usable answer" in message
+
+
+def test_a_run_is_never_written_over(refused: Refuse, tmp_path: Path) -> None:
+    (tmp_path / "quickstart").mkdir()
+    (tmp_path / "quickstart" / "config.json").write_text("{}")
+    assert "already holds a run" in refused()
+
+
+def task_of_ones_own(folder: Path, rows: list[dict[str, str]]) -> list[str]:
+    """Settings of a task whose train and test rows these are."""
+    for name, part in (("train", rows[1:]), ("test", rows[:1])):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
+    task = {
+        "name": "sums", "kind": "math", "fields": {"problem": "Problem"}, "target": "answer",
+        "train_file": str(folder / "train.jsonl"), "test_file": str(folder / "test.jsonl"),
+        "default_instruction": "Add.",
+    }  # fmt: skip
+    return [f"custom_tasks=[{json.dumps(task)}]", 'data.tasks=["sums"]', 'reward_funcs=["accuracy_math_reward"]']
+
+
+SUMS = [{"problem": f"{i} + 1?", "answer": str(i + 1)} for i in range(20)]
+
+
+def test_a_row_without_its_answer_is_named_with_its_column(refused: Refuse, tmp_path: Path) -> None:
+    """system-046."""
+    rows = [*SUMS[:3], {"problem": "What is 5 + 5?"}, *SUMS[3:]]
+    message = refused(*task_of_ones_own(tmp_path, rows))
+    assert "train.jsonl: row 3: the column 'answer' is missing" in message
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("max_prompt_length=8", "tokens; rollout.max_prompt_length is 8"),
+        ("dev_size=120", "dev_size=120 (of 20 rows) removed every row"),
+    ],
+)
+def test_a_filter_that_leaves_no_row_is_named(refused: Refuse, tmp_path: Path, setting: str, words: str) -> None:
+    """system-052. No request is left out for its length: the first that is too long is refused."""
+    rows = [{"problem": "test?", "answer": "0"}, *SUMS]
+    assert words in refused(*task_of_ones_own(tmp_path, rows), setting)

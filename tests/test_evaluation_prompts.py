@@ -1,6 +1,9 @@
 """Reading and ranking what `evaluate.py --prompts` is given."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +11,7 @@ import pytest
 
 from prewrite.errors import UserError
 from prewrite.evaluation.prompts import Prompts, read_prompts
+from tests.launching import ROOT
 
 INITIAL = "Classify the review."
 
@@ -96,11 +100,39 @@ def test_neither_empty_rewrites_nor_the_initial_instruction_are_candidates(tmp_p
 
 
 def test_a_cut_last_line_is_told_with_its_number(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """system-050: blank lines, CRLF, and the last line of a run that was killed."""
     log = write(tmp_path / "log.jsonl", [rollout("a", 0.1), rollout("b", 0.2)])
     with log.open("a", encoding="utf-8", newline="") as file:
         file.write('\r\n\r\n{"step": 2, "rewri')
     assert texts(read_prompts(log, "sst2")) == ["b", "a"]
     assert "line 5" in caplog.text
+
+
+def test_the_log_keeps_any_text_whatever_the_locale_says(tmp_path: Path) -> None:
+    """system-054: what the journal writes is what `--prompts` reads, where the default encoding is ASCII."""
+    text = "漢字 👩‍🚀 e\u0301 \u2028 {x} é"
+    code = """
+import json, pathlib, sys
+from prewrite.config_loading import load_config
+from prewrite.evaluation.prompts import read_prompts
+from prewrite.reporting.journal import Journal
+from prewrite.types import InstructionRow, Rollout, Sample
+text = json.loads(sys.argv[2])
+journal = Journal(load_config("configs/quickstart.json", ["output_dir=" + sys.argv[1], "run_name=run"]))
+rollout = Rollout(Sample((), (), (), text, "stop"), InstructionRow(text + "!", "sst2"), 0, text, 1.0, {}, 0.0)
+journal.write_rollouts([rollout], step=1, seed=1, gaps=[None])
+prompts = read_prompts(journal.folder / "log.jsonl", "sst2")
+print(json.dumps([prompts.candidates[0].instruction, prompts.initial]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path), json.dumps(text)],
+        cwd=ROOT,
+        env={**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout) == [text, text + "!"]
 
 
 def test_a_broken_line_in_the_middle_is_refused(tmp_path: Path) -> None:

@@ -57,6 +57,8 @@ class DataSettings(Section):
     """use only the first so many examples of the shuffled train split; null = all"""
     dev_size: Positive = 200
     """examples cut from the train split, by seed, on which rewrites are chosen"""
+    min_words: Count = 0
+    """leave out shorter train and dev examples: SST-2's train split is half phrases, its test split has sentences"""
 
     @model_validator(mode="after")
     def _one_source(self) -> "DataSettings":

@@ -63,7 +63,7 @@ def test_short_rows_leave_train_and_dev_but_not_the_test(tmp_path):
     pool = [load_examples(SST2, split, local_dir=folder, dev_size=1, min_words=3) for split in ("train", "dev")]
     assert sorted(ids(pool[0] + pool[1])) == ["sst2_train-3", "sst2_train-4"]
     assert len(load_examples(SST2, "test", local_dir=folder, min_words=3)) == 1
-    with pytest.raises(UserError, match="none of the 4 train rows has data.min_words=5 words; lower it"):
+    with pytest.raises(UserError, match=r"none of the 4 train rows has data.min_words=5 words; lower it"):
         load_examples(SST2, "train", local_dir=folder, dev_size=1, min_words=5)
 
 

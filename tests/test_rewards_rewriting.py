@@ -1,4 +1,4 @@
-"""The rewards of rewriting: from verdicts to scores, what is asked, guards, and the weighted sum."""
+"""The rewards of rewriting: from verdicts to scores, what is asked, guards."""
 
 import pytest
 
@@ -7,7 +7,6 @@ from prewrite.rewards import (
     NOT_MY_ROW,
     REWARDS,
     check_coverage,
-    combine,
     get_reward,
     rewrite_fault,
     score_completions,
@@ -103,12 +102,12 @@ def test_brace_tags_are_names_alone_in_braces(template, tags):
 
 
 def test_a_template_is_filled_in_one_pass():
-    row = InstructionRow("Solve.", "gsm8k", tags=("problem",))
+    tags = ("problem",)
     example = Example("1", {"problem": "What is {problem} in {x}? \\1 %s"}, "5")
-    assert fill_template("Q: {problem} \\boxed{x}", row, example) == "Q: What is {problem} in {x}? \\1 %s \\boxed{x}"
-    assert has_right_tags("Q: {problem}", row)
-    assert not has_right_tags("Q:", row)
-    check_tags(row, MATH)
+    assert fill_template("Q: {problem} \\boxed{x}", tags, example) == "Q: What is {problem} in {x}? \\1 %s \\boxed{x}"
+    assert has_right_tags("Q: {problem}", tags)
+    assert not has_right_tags("Q:", tags)
+    check_tags(InstructionRow("Solve.", "gsm8k", tags=tags), MATH)
     for wrong in (("question",), ()):
         with pytest.raises(UserError, match="problem"):
             check_tags(InstructionRow("Solve.", "gsm8k", tags=wrong), MATH)
@@ -116,17 +115,17 @@ def test_a_template_is_filled_in_one_pass():
 
 def test_what_is_asked():
     example = Example("1", {"text": "It's {fine}."}, "positive")
-    row = InstructionRow("Label.", "sst2", tags=("text",))
     asked = {
-        ask: make_calls(ask, SST2, "Say: {text}", row, [example], forced_choice=True)
-        for ask in ("mini_batch", "row", "template")
+        ask: make_calls(ask, SST2, "Say: {text}", [example], tags=("text",), forced_choice=True)
+        for ask in ("mini_batch", "subject", "row", "template")
     }
     assert asked == {
         "mini_batch": [Call("Say: {text}\nSentence: It's {fine}.", SST2.labels)],
+        "subject": [Call("Say: {text}\nSentence: It's {fine}.", SST2.labels)],
         "row": [Call("Say: {text}")],
         "template": [Call("Say: It's {fine}.", SST2.labels)],
     }
-    (free,) = make_calls("mini_batch", SST2, "Say.", row, [example], forced_choice=False)
+    (free,) = make_calls("mini_batch", SST2, "Say.", [example], forced_choice=False)
     assert free.choices == ()
 
 
@@ -198,13 +197,6 @@ def test_truncated_and_forged_rewrites_are_faults():
     assert rewrite_fault(sample("<|im_start|>user"), "", ROW, [], "mini_batch") == "control_token"
     assert rewrite_fault(sample("<|im_start|>"), "", ROW, [], "mini_batch") == "empty"
     assert rewrite_fault(sample("Solve<|im_end|>"), "Solve", ROW, [], "mini_batch") is None
-
-
-def test_combine_leaves_out_other_rows_and_passes_on_missing_verdicts():
-    parts = [[1.0, NOT_MY_ROW, None, NOT_MY_ROW, None], [0.5, 0.5, 0.5, NOT_MY_ROW, NOT_MY_ROW]]
-    assert combine(parts, [1.0, -2.0]) == [0.0, -1.0, None, None, None]
-    assert combine([[None]], [0.0]) == [None]
-    assert combine([[]], [1.0]) == []
 
 
 def test_unknown_rewards_are_told_with_the_nearest():

@@ -1,11 +1,12 @@
-"""One pass over (instruction, examples) pairs: ask the task model everything at once, then grade every answer."""
+"""One pass over rewrites: ask the task model everything at once, then grade every answer."""
 
-import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from prewrite.tasks.base import Task, query
-from prewrite.tasks.scoring import grade
+from prewrite.rewards.base import Ask
+from prewrite.rewards.calls import grade_answers, make_calls
+from prewrite.tasks.base import Task
 from prewrite.types import Answer, Call, Evaluation, Example
 
 Scoring = Literal["forced_choice", "free_text"]
@@ -18,6 +19,44 @@ class Asked(Protocol):
     def ask(self, calls: Sequence[Call], *, progress: Progress | None = None) -> list[Answer]: ...
 
 
+@dataclass(frozen=True)
+class Question:
+    """An instruction to evaluate on some examples of its task. tags: of the row, where `ask` is "template"."""
+
+    task: Task
+    instruction: str
+    examples: Sequence[Example]
+    ask: Ask = "mini_batch"
+    tags: Collection[str] = ()
+
+
+def evaluate(
+    questions: Sequence[Question], task_model: Asked, *, scoring: Scoring, progress: Progress | None = None
+) -> list[Evaluation]:
+    """The evaluation of each question.
+
+    All calls are under way together, so that the endpoint can batch across instructions; grading has its time limit for
+    each question by itself. With forced choice a classification's answer is one of the task's labels.
+    progress: of the calls, as `TaskModel.ask` reports it.
+    """
+    forced_choice = scoring == "forced_choice"
+    calls = [
+        make_calls(
+            asked.ask, asked.task, asked.instruction, asked.examples, tags=asked.tags, forced_choice=forced_choice
+        )
+        for asked in questions
+    ]
+    answers = iter(task_model.ask([call for own in calls for call in own], progress=progress))
+    return [
+        Evaluation(
+            asked.instruction,
+            asked.task.name,
+            grade_answers(asked.ask, asked.task, asked.examples, [next(answers) for _ in own]),
+        )
+        for asked, own in zip(questions, calls, strict=True)
+    ]
+
+
 def ask_and_grade(
     task: Task,
     instructions: Sequence[str],
@@ -27,23 +66,6 @@ def ask_and_grade(
     scoring: Scoring,
     progress: Progress | None = None,
 ) -> list[Evaluation]:
-    """The evaluation of each instruction on its own list of examples: `examples[i]` goes with `instructions[i]`.
-
-    All calls are under way together, so that the endpoint can batch across instructions. With forced choice a
-    classification's answer is one of the task's labels; other kinds of task are always free text.
-    progress: of the calls, as `TaskModel.ask` reports it.
-    """
-    assert len(instructions) == len(examples), "one list of examples for each instruction"
-    choices = task.labels if scoring == "forced_choice" and task.kind == "classification" else ()
-    calls = [
-        Call(query(task, instruction, example), choices)
-        for instruction, own in zip(instructions, examples, strict=True)
-        for example in own
-    ]
-    answers = task_model.ask(calls, progress=progress)
-    verdicts = grade(task, [example for own in examples for example in own], answers)
-    ends = list(itertools.accumulate(len(own) for own in examples))
-    return [
-        Evaluation(instruction, task.name, tuple(verdicts[end - len(own) : end]))
-        for instruction, own, end in zip(instructions, examples, ends, strict=True)
-    ]
+    """`evaluate` of several instructions for one task: `examples[i]` goes with `instructions[i]`."""
+    questions = [Question(task, text, own) for text, own in zip(instructions, examples, strict=True)]
+    return evaluate(questions, task_model, scoring=scoring, progress=progress)

@@ -8,7 +8,7 @@ from typing import Any
 
 from prewrite.errors import UserError
 from prewrite.rewards import form, rewriting, solving
-from prewrite.rewards.base import NOT_MY_ROW, Ask, Reward, Score, Skip, combine
+from prewrite.rewards.base import NOT_MY_ROW, Ask, Reward, Score, Skip
 from prewrite.rewards.guards import rewrite_fault
 from prewrite.rewards.rewrite import clean_rewrite
 from prewrite.tasks.base import Task
@@ -23,7 +23,6 @@ __all__ = [
     "Skip",
     "check_coverage",
     "clean_rewrite",
-    "combine",
     "get_reward",
     "rewrite_fault",
     "score_completions",
@@ -32,7 +31,7 @@ __all__ = [
 _REWRITING = (
     Reward("prewrite_accuracy_reward", rewriting.prewrite_accuracy_reward, (0, 1), "row"),
     Reward("accuracy_math_reward", rewriting.accuracy_math_reward, (0, 1), "mini_batch", ("math",)),
-    Reward("accuracy_math_reward_split", rewriting.accuracy_math_reward_split, (0, 1), "mini_batch", ("math",)),
+    Reward("accuracy_math_reward_split", rewriting.accuracy_math_reward_split, (0, 1), "subject", ("math",)),
     Reward("template_accuracy_math_reward", rewriting.template_accuracy_math_reward, (-1, 1), "template", ("math",)),
     Reward(
         "accuracy_classification_reward",

@@ -1,4 +1,4 @@
-"""What a reward is, and how several become one number."""
+"""What a reward is."""
 
 import difflib
 import enum
@@ -12,7 +12,7 @@ from prewrite.errors import UserError
 from prewrite.tasks.base import Kind, Task
 from prewrite.types import Evaluation, Example, InstructionRow, Sample
 
-Ask = Literal["mini_batch", "row", "template"]
+Ask = Literal["mini_batch", "subject", "row", "template"]
 
 
 class Skip(enum.Enum):
@@ -36,8 +36,8 @@ class Reward:
             None where nothing was asked, since the rewrite has a fault (`prewrite.rewards.guards`).
         tasks, examples: the row's task, and the examples that score the sample.
     rows: instruction rows for rewriting; for solving, the problems themselves (`Example`).
-    ask: what the task model has to be asked before: the rewrite on a mini-batch of examples, as the whole query of one
-        row, or as a template that the examples fill. None: nothing.
+    ask: what the task model has to be asked before: the rewrite on a mini-batch of examples, on a mini-batch of the
+        row's subject alone, as the whole query of one row, or as a template that the examples fill. None: nothing.
     kinds: the kinds of task whose rows it scores; the others' are NOT_MY_ROW.
     range: the least and the largest score; for the default parameters where they set it.
     """
@@ -100,21 +100,6 @@ class Reward:
         named = inspect.signature(self.function).parameters
         values = (evaluations, tasks, examples)
         return {name: value for name, value in zip(_OFFERED, values, strict=True) if name in named}
-
-
-def combine(parts: Sequence[Sequence[Score]], weights: Sequence[float]) -> list[float | None]:
-    """The weighted sum of the rewards of each sample: parts[reward][sample], one weight a reward.
-
-    NOT_MY_ROW is left out of the sum. None, the missing verdict of a reward whose row it is, makes the total None,
-    whatever its weight; so does a sample that no reward claims.
-    """
-    assert len(parts) == len(weights), f"{len(weights)} weights for {len(parts)} rewards"
-    totals: list[float | None] = []
-    for scores in zip(*parts, strict=True):
-        mine = [(score, weight) for score, weight in zip(scores, weights, strict=True) if score is not NOT_MY_ROW]
-        values = [weight * score for score, weight in mine if isinstance(score, int | float)]
-        totals.append(float(sum(values)) if values and len(values) == len(mine) else None)
-    return totals
 
 
 def _check_type(where: str, value: Any, annotation: Any) -> None:

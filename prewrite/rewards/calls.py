@@ -1,7 +1,7 @@
-"""What the task model is asked for a rewrite, in three ways, and how its answers are graded."""
+"""What the task model is asked for a rewrite, and how its answers are graded."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from prewrite.errors import UserError
 from prewrite.grading import extract_math_answer, grade_math, nq_exact_match, strip_thinking
@@ -16,20 +16,26 @@ _PROSE = re.compile(r"(?<!\\)(?<![A-Za-z\\])[A-Za-z]{2,}")
 
 
 def make_calls(
-    ask: Ask, task: Task, rewrite: str, row: InstructionRow, examples: Sequence[Example], *, forced_choice: bool
+    ask: Ask,
+    task: Task,
+    rewrite: str,
+    examples: Sequence[Example],
+    *,
+    tags: Collection[str] = (),
+    forced_choice: bool,
 ) -> list[Call]:
     """One call an example.
 
-    mini_batch: the rewrite before the example's fields (`prewrite.tasks.base.query`). row: the rewrite alone.
-    template: the rewrite with each of the row's tags replaced by the example's field of that name; needs right tags
-    (`has_right_tags`). forced_choice: of a classification's labels, with mini_batch and template.
+    mini_batch, subject: the rewrite before the example's fields (`prewrite.tasks.base.query`). row: the rewrite alone.
+    template: the rewrite with each of the `tags` replaced by the example's field of that name; needs right tags
+    (`has_right_tags`). forced_choice: of a classification's labels, but for row.
     """
     choices = task.labels if forced_choice and task.kind == "classification" and ask != "row" else ()
-    if ask == "mini_batch":
-        return [Call(query(task, rewrite, example), choices) for example in examples]
     if ask == "row":
         return [Call(rewrite) for _ in examples]
-    return [Call(fill_template(rewrite, row, example), choices) for example in examples]
+    if ask == "template":
+        return [Call(fill_template(rewrite, tags, example), choices) for example in examples]
+    return [Call(query(task, rewrite, example), choices) for example in examples]
 
 
 def grade_answers(ask: Ask, task: Task, examples: Sequence[Example], answers: Sequence[Answer]) -> tuple[Verdict, ...]:
@@ -61,14 +67,14 @@ def brace_tags(template: str) -> set[str]:
     return {match[1] for match in _BRACE_TAG.finditer(template) if match[1]}
 
 
-def has_right_tags(template: str, row: InstructionRow) -> bool:
-    """Whether the template's brace tags are the row's tags: each at least once, and no other."""
-    return brace_tags(template) == set(row.tags)
+def has_right_tags(template: str, tags: Collection[str]) -> bool:
+    """Whether the template's brace tags are `tags`: each at least once, and no other."""
+    return brace_tags(template) == set(tags)
 
 
-def fill_template(template: str, row: InstructionRow, example: Example) -> str:
-    """The template with every tag of the row replaced, in one pass, by the example's field; all else stays literal."""
-    return _BRACE_TAG.sub(lambda match: example.fields[match[1]] if match[1] in row.tags else match[0], template)
+def fill_template(template: str, tags: Collection[str], example: Example) -> str:
+    """The template with every one of `tags` replaced, in one pass, by the example's field; all else stays literal."""
+    return _BRACE_TAG.sub(lambda match: example.fields[match[1]] if match[1] in tags else match[0], template)
 
 
 def check_tags(row: InstructionRow, task: Task) -> None:

@@ -72,7 +72,7 @@ def template_accuracy_math_reward(
     scores = _over_mini_batch(evaluations, tasks, "math", _accuracy)
     for index, (sample, row) in enumerate(zip(samples, rows, strict=True)):
         rewrite = clean_rewrite(sample.text)
-        if scores[index] is not NOT_MY_ROW and rewrite and not has_right_tags(rewrite, row):
+        if scores[index] is not NOT_MY_ROW and rewrite and not has_right_tags(rewrite, row.tags):
             scores[index] = WRONG_TAGS
     return scores
 

@@ -5,13 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from prewrite.engine.scoring import Asked
-from prewrite.rewards.base import NOT_MY_ROW, Ask, Reward
-from prewrite.rewards.calls import grade_answers, make_calls
+from prewrite.engine.scoring import Asked, Question, Scoring, evaluate
+from prewrite.rewards.base import Ask, Reward, Skip
+from prewrite.rewards.calls import has_right_tags
 from prewrite.rewards.guards import rewrite_fault
 from prewrite.rewards.rewrite import clean_rewrite
 from prewrite.rewards.rewriting import examples_of_subject
 from prewrite.tasks.base import Task
+from prewrite.tasks.files import require_rows
 from prewrite.types import Evaluation, Example, InstructionRow, Rollout, Sample
 
 
@@ -33,7 +34,6 @@ class _Item:
     row: InstructionRow
     task: Task
     rewrite: str
-    examples: Sequence[Example]
 
 
 class Scorer:
@@ -51,7 +51,8 @@ class Scorer:
         seed: int,
     ):
         self.rewards, self.tasks, self.train, self.task_model = rewards, tasks, train, task_model
-        self.examples_per_rewrite, self.forced_choice, self.seed = examples_per_rewrite, forced_choice, seed
+        self.examples_per_rewrite, self.seed = examples_per_rewrite, seed
+        self.scoring: Scoring = "forced_choice" if forced_choice else "free_text"
 
     def score(self, samples: Sequence[tuple[int, Sample]], rows: Sequence[InstructionRow], draw: int) -> list[Rollout]:
         """Rollouts with their reward parts; `reward` is left None, since a sum may need the whole group's rewards.
@@ -60,57 +61,59 @@ class Scorer:
         group and the seed it decides the examples. A part is missing where the reward is not for the row.
         """
         items = [
-            _Item(
-                group,
-                sample,
-                rows[group],
-                self.tasks[rows[group].dataset_name],
-                clean_rewrite(sample.text),
-                self.examples(rows[group], draw, group),
-            )
+            _Item(group, sample, row := rows[group], self.tasks[row.dataset_name], clean_rewrite(sample.text))
             for group, sample in samples
         ]
-        asks: set[Ask] = {entry.reward.ask for entry in self.rewards if entry.reward.ask}
-        asked = {ask: self._evaluate(items, ask) for ask in asks}
         parts: list[dict[str, float | None]] = [{} for _ in items]
+        evaluations_by_ask: dict[Ask, list[Evaluation | None]] = {}
         for entry in self.rewards:
-            reward = entry.reward
+            reward, ask = entry.reward, entry.reward.ask
+            examples = [self.examples(item.row, draw, item.group, reward) for item in items]
+            if ask and ask not in evaluations_by_ask:
+                evaluations_by_ask[ask] = self._evaluate(items, examples, ask)
             scores = reward.score(
                 [item.sample for item in items],
                 [item.row for item in items],
-                evaluations=asked[reward.ask] if reward.ask else [None] * len(items),
+                evaluations=evaluations_by_ask[ask] if ask else [None] * len(items),
                 tasks=[item.task for item in items],
-                examples=[item.examples for item in items],
+                examples=examples,
                 parameters=entry.parameters,
             )
             for part, score in zip(parts, scores, strict=True):
-                if score is not NOT_MY_ROW:
-                    part[reward.name] = score  # type: ignore[assignment]  # a number or None from here on
+                if not isinstance(score, Skip):
+                    part[reward.name] = score
         return [
             Rollout(item.sample, item.row, item.group, item.rewrite, None, part)
             for item, part in zip(items, parts, strict=True)
         ]
 
-    def examples(self, row: InstructionRow, draw: int, group: int) -> list[Example]:
-        """The mini-batch that scores a group: the same on every rank, another one for every group and step."""
-        pool = examples_of_subject(row, self.train[row.dataset_name])
+    def examples(self, row: InstructionRow, draw: int, group: int, reward: Reward) -> list[Example]:
+        """The mini-batch that scores a group: the same on every rank, another one for every group and step.
+
+        Raises UserError where the reward asks on the row's subject and no train example has it.
+        """
+        pool = self.train[row.dataset_name]
+        if reward.ask == "subject" and self.tasks[row.dataset_name].kind in reward.kinds:
+            pool = require_rows(examples_of_subject(row, pool), f"{row.dataset_name} train", f"subject={row.subject!r}")
         generator = random.Random(f"{self.seed}/{draw}/{group}")
         return generator.sample(pool, min(self.examples_per_rewrite, len(pool)))
 
-    def _evaluate(self, items: Sequence[_Item], ask: Ask) -> list[Evaluation | None]:
-        """One evaluation an item, all calls under way at once; None where the rewrite has a fault."""
-        calls = [
-            []
-            if rewrite_fault(item.sample, item.rewrite, item.row, item.examples, ask)
-            else make_calls(ask, item.task, item.rewrite, item.row, item.examples, forced_choice=self.forced_choice)
-            for item in items
+    def _evaluate(
+        self, items: Sequence[_Item], examples: Sequence[Sequence[Example]], ask: Ask
+    ) -> list[Evaluation | None]:
+        """One evaluation an item, all calls under way at once; None where the answers would not count."""
+        questions = [
+            Question(item.task, item.rewrite, own, ask, item.row.tags) if self._is_asked(item, own, ask) else None
+            for item, own in zip(items, examples, strict=True)
         ]
-        answers = iter(self.task_model.ask([call for own in calls for call in own]))
-        evaluations: list[Evaluation | None] = []
-        for item, own in zip(items, calls, strict=True):
-            if not own:
-                evaluations.append(None)
-                continue
-            verdicts = grade_answers(ask, item.task, item.examples, [next(answers) for _ in own])
-            evaluations.append(Evaluation(item.rewrite, item.task.name, tuple(verdicts)))
-        return evaluations
+        asked = [question for question in questions if question]
+        evaluations = iter(evaluate(asked, self.task_model, scoring=self.scoring))
+        return [next(evaluations) if question else None for question in questions]
+
+    def _is_asked(self, item: _Item, examples: Sequence[Example], ask: Ask) -> bool:
+        """Whether a reward is given for the row, and the rewrite has no fault that settles it."""
+        kinds = {kind for entry in self.rewards if entry.reward.ask == ask for kind in entry.reward.kinds}
+        is_scored = item.task.kind in kinds and (ask != "subject" or item.row.subject is not None)
+        has_wrong_tags = ask == "template" and not has_right_tags(item.rewrite, item.row.tags)
+        fault = rewrite_fault(item.sample, item.rewrite, item.row, examples, ask)
+        return is_scored and not has_wrong_tags and fault is None

@@ -1,0 +1,125 @@
+"""From samples to reward parts, through a real client: who is asked what, on which examples."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from prewrite.engine.task_model import TaskModel
+from prewrite.errors import UserError
+from prewrite.rewards import get_reward
+from prewrite.tasks import get_task
+from prewrite.training.scorer import Scorer, WeightedReward
+from prewrite.types import Example, InstructionRow, Sample
+from tests.fault_server import FaultServer, Reply, completion, query_of
+
+TASKS = {name: get_task(name) for name in ("gsm8k", "sst2")}
+TRAIN = {
+    "gsm8k": [
+        Example(str(i), {"problem": f"What is {i} + 1?"}, str(i + 1), subject="odd" if i % 2 else "even")
+        for i in range(40)
+    ],
+    "sst2": [Example(str(i), {"text": f"text {i}"}, "positive") for i in range(40)],
+}
+
+
+def sums_and_positive(body, tried):
+    """Adds one to the number after "What is", and calls everything else positive."""
+    _, found, rest = query_of(body).partition("What is ")
+    return Reply(body=completion(str(int(rest.split()[0]) + 1) if found else "positive"))
+
+
+@contextmanager
+def scorer(*names: str) -> Iterator[tuple[Scorer, FaultServer]]:
+    with (
+        FaultServer(sums_and_positive) as server,
+        TaskModel(
+            base_url=server.base_url, model="task", temperature=0.0, top_p=1.0, max_tokens=8,
+            concurrency=8, timeout=5.0, max_retries=1, max_failure_share=0.2,
+        ) as task_model,
+    ):  # fmt: skip
+        rewards = [WeightedReward(get_reward(name), 1.0, {}) for name in names]
+        yield (
+            Scorer(rewards, TASKS, TRAIN, task_model, examples_per_rewrite=4, forced_choice=False, seed=1),
+            server,
+        )
+
+
+def sample(text: str, finish_reason: str = "stop") -> Sample:
+    return Sample((), (), (), text, finish_reason)
+
+
+def parts(scoring: Scorer, row: InstructionRow, *texts: str) -> list[dict]:
+    return [dict(scored.reward_parts) for scored in scoring.score([(0, sample(text)) for text in texts], [row], draw=0)]
+
+
+def test_a_group_meets_the_same_examples_on_every_rank_and_others_in_every_step():
+    row, reward = InstructionRow("Solve.", "gsm8k"), get_reward("accuracy_math_reward")
+    with scorer("accuracy_math_reward") as (one, server):
+        assert parts(one, row, "Add.", "Sum.") == [{"accuracy_math_reward": 1.0}] * 2
+        asked = {"Add.": [], "Sum.": []}
+        for body in server.bodies:
+            rewrite, question = query_of(body).split("\n")
+            asked[rewrite].append(question)
+        assert sorted(asked["Add."]) == sorted(asked["Sum."])
+        assert len(asked["Add."]) == 4
+        drawn = [example.id for example in one.examples(row, 0, 0, reward)]
+        with scorer("accuracy_math_reward") as (other, _):
+            assert [example.id for example in other.examples(row, 0, 0, reward)] == drawn
+            for draw, group in ((1, 0), (0, 1)):
+                assert [example.id for example in other.examples(row, draw, group, reward)] != drawn
+
+
+def test_only_a_split_reward_narrows_the_examples_to_the_rows_subject():
+    row = InstructionRow("Solve.", "gsm8k", subject="Odd")
+    with scorer("accuracy_math_reward_split", "accuracy_math_reward") as (both, server):
+        assert parts(both, row, "Add.") == [{"accuracy_math_reward_split": 1.0, "accuracy_math_reward": 1.0}]
+        numbers = [int(query_of(body).partition("What is ")[2].split()[0]) for body in server.bodies]
+        of_the_subject = [
+            int(example.id) for example in both.examples(row, 0, 0, get_reward("accuracy_math_reward_split"))
+        ]
+        of_all = [int(example.id) for example in both.examples(row, 0, 0, get_reward("accuracy_math_reward"))]
+        assert set(numbers) == {*of_the_subject, *of_all}
+        assert all(number % 2 for number in of_the_subject)
+        assert not all(number % 2 for number in of_all)
+        with pytest.raises(UserError, match="subject='Geometry'"):
+            parts(both, InstructionRow("Solve.", "gsm8k", subject="Geometry"), "Add.")
+
+
+def test_what_no_reward_reads_is_not_asked():
+    with scorer("accuracy_math_reward_split", "length_penalty") as (split, server):
+        assert parts(split, InstructionRow("Solve.", "gsm8k"), "Add.") == [{"length_penalty": 0.0}]
+        assert parts(split, InstructionRow("Label.", "sst2", subject="film"), "Say.") == [{"length_penalty": 0.0}]
+        assert server.bodies == []
+
+
+def test_a_rewrite_with_a_fault_is_worth_nothing_and_is_not_asked():
+    with scorer("accuracy_math_reward") as (scoring, server):
+        row = InstructionRow("Solve.", "gsm8k")
+        (truncated,) = scoring.score([(0, sample("Add", "length"))], [row], draw=0)
+        assert (truncated.reward_parts, truncated.reward) == ({"accuracy_math_reward": 0.0}, None)
+        assert parts(scoring, row, "<think>nothing</think>") == [{"accuracy_math_reward": 0.0}]
+        assert server.bodies == []
+
+
+def test_a_template_is_asked_where_its_tags_are_right():
+    row = InstructionRow("Solve.", "gsm8k", tags=("problem",))
+    with scorer("template_accuracy_math_reward") as (scoring, server):
+        name = "template_accuracy_math_reward"
+        assert parts(scoring, row, "Add: {problem}", "Add.", "{problem} {x}") == [
+            {name: 1.0},
+            {name: -1.0},
+            {name: -1.0},
+        ]
+        assert len(server.bodies) == 4
+        assert all(query_of(body).startswith("Add: What is ") for body in server.bodies)
+
+
+def test_tasks_of_other_kinds_side_by_side():
+    rows = [InstructionRow("Solve.", "gsm8k"), InstructionRow("Label.", "sst2")]
+    with scorer("accuracy_math_reward", "accuracy_classification_reward") as (scoring, _):
+        scored = scoring.score([(0, sample("Add.")), (1, sample("Say."))], rows, draw=0)
+        assert [dict(one.reward_parts) for one in scored] == [
+            {"accuracy_math_reward": 1.0},
+            {"accuracy_classification_reward": 1.0},
+        ]

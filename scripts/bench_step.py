@@ -1,0 +1,243 @@
+"""Seconds, tokens and memory of a training step: our trainer, and the peer (TRL with colocated vLLM) in the same run.
+
+    python -m scripts.bench_step --model FOLDER                     32 GSM8K prompts x 8 completions x 512 tokens
+    python -m scripts.bench_step --dummy 1.5b --tokenizer FOLDER --gradient-checkpointing
+    deepspeed --num_accelerators 2 --module scripts.bench_step --model FOLDER      the same work on each of 2 GPUs
+
+Both sides: loss dapo, beta 0, AdamW, bf16, temperature 1, a reward that costs nothing, the same prompts and the same
+bytes of KV cache. The peer runs first, in a process of its own, on one GPU, where `pip install trl` was run.
+"""
+
+import argparse
+import contextlib
+import importlib.util
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from prewrite.config import Config
+from prewrite.engine import distributed
+from prewrite.engine.policy import Policy, load_tokenizer, quiet_libraries
+from prewrite.engine.sampler import Sampler
+from prewrite.engine.task_server import connect
+from prewrite.errors import UserError
+from prewrite.reporting.journal import Journal
+from prewrite.rewards.base import Reward
+from prewrite.tasks import get_task
+from prewrite.training.scorer import Scorer, WeightedReward
+from prewrite.training.trainer import Collaborators, Trainer
+from prewrite.types import InstructionRow, Rollout, Sample
+from scripts.benchmarking import (
+    MAX_PROMPT_LENGTH,
+    NOWHERE,
+    Length,
+    PhaseMeter,
+    TrainingFlops,
+    add_model_arguments,
+    bench_config,
+    chat_request,
+    exit_code,
+    gsm8k_problems,
+    matmul_flops_per_second,
+    model_folder,
+    parity,
+    parse,
+    show_heading,
+    show_table,
+    write_result,
+)
+
+ROOT = Path(__file__).resolve().parent.parent
+PHASES = ("rollout", "training", "push")
+# TRL 1.16 with vLLM 0.26 on one H100, 2026-11-27; memory is its allocator's peak, KV cache included.
+PUBLISHED = {
+    "smollm2-135m-instruct": {"step, s": 10.05, "completion tokens/s": 8_700, "peak, GiB": 47.0},
+    "1.5b": {"step, s": 17.2, "completion tokens/s": 7_500, "peak, GiB": 41.9},
+}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One side's timed steps: seconds by phase and the sequences of each, over all ranks; bytes of rank 0's device."""
+
+    seconds: list[dict[str, float]]
+    lengths: list[list[Length]]
+    peaks: dict[str, int]
+    kv_cache_is_resident: bool
+    """whether the KV cache is held while the policy trains (the engine does not sleep)"""
+
+
+class Recorder(Journal):
+    """The trainer's journal, which also keeps what each step took."""
+
+    def __init__(self, config: Config, meter: PhaseMeter):
+        super().__init__(config)
+        self.meter = meter
+        self.seconds: list[dict[str, float]] = []
+        self.lengths: list[list[Length]] = []
+
+    def write_rollouts(self, rollouts: Iterable[Rollout], **about: Any) -> None:
+        rollouts = list(rollouts)
+        super().write_rollouts(rollouts, **about)
+        self.lengths.append([(len(one.sample.prompt_ids), len(one.sample.completion_ids)) for one in rollouts])
+
+    def write_step(self, metrics: Mapping[str, Any]) -> None:
+        super().write_step(metrics)
+        if metrics["skipped"]:
+            raise UserError("a step had no group with different rewards, so nothing was trained: raise --generations")
+        self.seconds.append(self.meter.take())
+
+
+class MeasuredTrainer(Trainer):
+    """The trainer; the phases of its clock are the meter's too."""
+
+    meter: PhaseMeter
+    kv_cache_is_resident: bool
+
+    @contextlib.contextmanager
+    def _clock(self, phase: str) -> Iterator[None]:
+        with self.meter.phase(phase), super()._clock(phase):
+            yield
+            if phase == "training":
+                self.kv_cache_is_resident = not self.with_.sampler.engine.llm_engine.is_sleeping()
+
+
+def parity_reward(samples: Sequence[Sample], rows: Sequence[InstructionRow]) -> list[float]:
+    return [parity(sample.completion_ids) for sample in samples]
+
+
+def measure_ours(config: Config, world: distributed.World, problems: Sequence[str], warmup: int) -> Measured | None:
+    """Our side, on every rank; None on all but the first. The last step is not counted: it saves the checkpoint."""
+    rows = [InstructionRow(problem, "gsm8k") for problem in problems]
+    tokenizer = load_tokenizer(config.policy)
+    requests = [chat_request(problem, tokenizer) for problem in problems]
+    with contextlib.ExitStack() as stack:
+        policy = Policy(config.policy, config.training, world, temperature=config.rollout.temperature)
+        sampler = Sampler(config.policy, config.rollout, tokenizer, world, seed=config.seed)
+        stack.callback(sampler.close)
+        task_model = stack.enter_context(connect(config.task_model, base_url=NOWHERE))
+        reward = WeightedReward(Reward("parity", parity_reward), 1.0, {})
+        scorer = Scorer([reward], {"gsm8k": get_task("gsm8k")}, {"gsm8k": []}, task_model,
+                        examples_per_rewrite=1, forced_choice=False, seed=config.seed)  # fmt: skip
+        meter = stack.enter_context(PhaseMeter())
+        recorder = Recorder(config, meter) if world.is_main else None
+        together = Collaborators(policy, None, sampler, scorer, task_model, tokenizer, recorder, None)
+        trainer = MeasuredTrainer(config, rows, requests, world, together)
+        trainer.meter = meter
+        trainer.run()
+    if recorder is None:
+        return None
+    counted = slice(warmup, -1)
+    return Measured(recorder.seconds[counted], recorder.lengths[counted], meter.peaks, trainer.kv_cache_is_resident)
+
+
+def measure_peer(arguments: argparse.Namespace, model: str, problems: Sequence[str], folder: Path) -> Measured:
+    """The peer's side, in a process of its own, so that each side has the device for itself."""
+    workload, result = folder / "peer_workload.json", folder / "peer_result.json"
+    names = ("prompts", "generations", "completion", "steps", "warmup", "gradient_checkpointing", "peer_micro_batch")
+    chosen = {name: getattr(arguments, name) for name in names}
+    workload.write_text(json.dumps({
+        **chosen, "model": model, "problems": list(problems), "output_dir": str(folder / "peer"),
+        "max_model_len": MAX_PROMPT_LENGTH + arguments.completion,
+        "kv_cache_bytes": int(arguments.kv_cache_gib * 2**30),
+    }), encoding="utf-8")  # fmt: skip
+    subprocess.run([sys.executable, "-m", "scripts.bench_step_peer", str(workload), str(result)], cwd=ROOT, check=True)
+    return Measured(**json.loads(result.read_text("utf-8")))
+
+
+def summary(
+    measured: Measured, flops: TrainingFlops, bf16_rate: float, kv_cache_gib: float, world_size: int
+) -> dict[str, float | None]:
+    """The figures of one side. Utilisation: needed operations a second of the training phase / what the cards reach."""
+    step = [sum(phases.values()) for phases in measured.seconds]
+    named = {phase: [phases.get(phase, 0.0) for phases in measured.seconds] for phase in PHASES}
+    named["rest"] = [whole - sum(parts) for whole, *parts in zip(step, *named.values(), strict=True)]
+    tokens = sum(completion for lengths in measured.lengths for _, completion in lengths)
+    needed = sum(flops.total(lengths) for lengths in measured.lengths)
+    gib = {phase: peak / 2**30 for phase, peak in measured.peaks.items()}
+    own = gib["training"] - (kv_cache_gib if measured.kv_cache_is_resident else 0) if gib else None
+    return {
+        "step, s": statistics.median(step),
+        **{f"{phase}, s": statistics.median(seconds) for phase, seconds in named.items()},
+        "completion tokens/s": tokens / sum(step),
+        "training: share of the bf16 matmul rate": needed / sum(named["training"]) / (bf16_rate * world_size),
+        "peak, GiB": max(gib.values(), default=None),
+        "KV cache, GiB": kv_cache_gib,
+        "training's peak, GiB": gib.get("training"),
+        "training's peak without KV cache, GiB": own,
+    }
+
+
+def report(arguments: argparse.Namespace, ours: dict, peer: dict | None, bf16_rate: float, ranks: int) -> None:
+    show_heading(arguments, ranks)
+    print(f"{arguments.prompts} prompts x {arguments.generations} completions x {arguments.completion} tokens a rank; "
+          f"bf16 matmul {bf16_rate / 1e12:,.4g} TFLOP/s a device")  # fmt: skip
+    columns = {"PRewrite": ours}
+    if peer is not None:
+        ratios = {name: ours[name] / peer[name] for name in ours if ours[name] is not None and peer[name]}
+        columns |= {"TRL, this run": peer, "ratio": ratios}
+    elif ranks == 1 and not arguments.no_peer:
+        print("The peer is not installed (pip install trl).")
+        published = PUBLISHED.get(arguments.dummy or Path(arguments.model).name)
+        if published is not None:
+            print("Its column holds figures published for 32 prompts x 8 completions x 512 tokens (TRL 1.16, one H100, "
+                  "2026-11-27; the peak is the allocator's): not of this run.")  # fmt: skip
+            columns["TRL, published"] = published
+    show_table("Training step", columns)
+    write_result(arguments, ranks, bf16_flops_per_second=bf16_rate, step=columns)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_model_arguments(parser)
+    parser.add_argument("--steps", type=int, default=6, help="timed steps (default 6)")
+    parser.add_argument("--warmup", type=int, default=2, help="steps before them (default 2, at least 1)")
+    parser.add_argument("--micro-batch-tokens", type=int, default=16_384, help="tokens of a micro-batch at most")
+    parser.add_argument("--gradient-checkpointing", action="store_true", help="on both sides")
+    parser.add_argument("--peer-micro-batch", type=int, default=32, help="the peer's sequences a forward (default 32)")
+    parser.add_argument("--no-peer", action="store_true", help="our side alone")
+    arguments = parse(parser)
+    if arguments.warmup < 1:
+        parser.error("--warmup: at least 1, since the first step also holds the first push")
+    has_peer = importlib.util.find_spec("trl") is not None and not arguments.no_peer
+    if has_peer and arguments.prompts * arguments.generations % arguments.peer_micro_batch:
+        parser.error("--peer-micro-batch must divide --prompts x --generations")
+    is_main, world_size = os.environ.get("RANK", "0") == "0", int(os.environ.get("WORLD_SIZE", "1"))
+    counted = arguments.warmup + arguments.steps
+    problems = gsm8k_problems(arguments.prompts * world_size * (counted + 1))
+    quiet_libraries()
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        # Before this process touches a device: what it holds there would count for the peer.
+        model = model_folder(arguments, folder) if is_main else None
+        peer = None
+        if world_size == 1 and has_peer:
+            peer = measure_peer(arguments, str(model), problems[: arguments.prompts * counted], folder)
+        world = distributed.start()
+        stack.callback(distributed.stop)
+        config = bench_config(
+            arguments, distributed.broadcast(model), folder, gradient_checkpointing=arguments.gradient_checkpointing,
+            max_steps=counted + 1, max_tokens_per_micro_batch=arguments.micro_batch_tokens,
+        )  # fmt: skip
+        bf16_rate = matmul_flops_per_second()
+        torch.cuda.empty_cache()
+        ours = measure_ours(config, world, problems, arguments.warmup)
+        if ours is None:
+            return
+        flops = TrainingFlops.of(config.policy.model)
+        mine, theirs = (None if side is None else summary(side, flops, bf16_rate, arguments.kv_cache_gib, world_size)
+                        for side in (ours, peer))  # fmt: skip
+        report(arguments, mine, theirs, bf16_rate, world_size)
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code(main))

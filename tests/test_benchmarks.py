@@ -1,0 +1,126 @@
+"""The benchmark scripts at a size for the CPU, and the arithmetic behind their figures."""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from scripts.bench_step import Measured, summary
+from scripts.benchmarking import PhaseMeter, TrainingFlops, parity
+from tests.launching import LAUNCHER, MODEL, finish, start
+
+TINY = ("--dummy", "tiny", "--tokenizer", str(MODEL), "--kv-cache-gib", "1")
+WORKLOAD = ("--prompts", "2", "--generations", "8", "--completion", "16")
+
+
+def run_script(tmp_path: Path, data: Path, *command: str, ranks: int = 1) -> tuple[dict, str]:
+    out = tmp_path / "result.json"
+    process = start([*command, *TINY, *WORKLOAD, "--out", str(out)], ranks=ranks, PREWRITE_DATA=str(data))
+    code, stdout, stderr = finish(process)
+    assert code == 0, stdout[-3000:] + stderr[-3000:]
+    return json.loads(out.read_text()), stdout
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A data folder with a small GSM8K and SST-2."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for task, split, first in (("gsm8k", "train", 0), ("gsm8k", "test", 40), ("sst2", "train", 0), ("sst2", "dev", 40)):
+        rows = [
+            {"problem": f"What is {n} and {n + 1}?", "answer": str(2 * n + 1), "solution": ""}
+            if task == "gsm8k"
+            else {"text": f"film number {n} was dull", "label": "negative"}
+            for n in range(first, first + 40)
+        ]
+        (folder / f"{task}_{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def test_flops_of_a_step_by_hand(tmp_path: Path) -> None:
+    config = {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": 8, "intermediate_size": 16,
+              "num_hidden_layers": 3, "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 50,
+              "tie_word_embeddings": True}  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    flops = TrainingFlops.of(str(tmp_path))
+    # A layer: q and o 8 x 8, k and v 8 x 4, gate, up and down 8 x 16: 2 x 64 + 2 x 32 + 3 x 128 = 576.
+    # Each weight: 2 operations a position forward, 4 backward.
+    assert flops.per_position == 6 * 3 * 576
+    assert flops.per_completion_token == 6 * 8 * 50
+    # Scores and values: 2 x 2 x 8 a pair of positions, half of the pairs, forward and twice backward.
+    assert flops.per_squared_position == 3 * 6 * 8
+    # Sequences of 3 + 2 and 1 + 4 tokens: 4 positions each.
+    assert flops.total([(3, 2), (1, 4)]) == 8 * 6 * 3 * 576 + 6 * 6 * 400 + 2 * 16 * 144
+
+
+def test_summary_of_two_steps_by_hand() -> None:
+    steps = [{"rollout": 2.0, "training": 1.0, "push": 0.5, "scoring": 0.25, "rest": 0.25},
+             {"rollout": 3.0, "training": 3.0, "push": 0.5, "rest": 1.5}]  # fmt: skip
+    gib = 2**30
+    measured = Measured(steps, [[(5, 30)], [(5, 10), (5, 20)]], {"rollout": 30 * gib, "training": 20 * gib}, True)
+    flops = TrainingFlops(per_position=0, per_completion_token=10, per_squared_position=0)
+    figures = summary(measured, flops, bf16_rate=100.0, kv_cache_gib=8.0, world_size=2)
+    assert figures["step, s"] == 6.0  # steps of 4 and 8 s
+    assert (figures["rollout, s"], figures["training, s"], figures["push, s"]) == (2.5, 2.0, 0.5)
+    assert figures["rest, s"] == 1.0  # 0.5 and 1.5
+    assert figures["completion tokens/s"] == 5.0  # 60 in 12 s
+    assert figures["training: share of the bf16 matmul rate"] == 0.75  # 600 in 4 s, of 100 a second on each of 2
+    assert (figures["peak, GiB"], figures["training's peak, GiB"]) == (30.0, 20.0)
+    assert figures["training's peak without KV cache, GiB"] == 12.0
+
+
+def test_a_sleeping_engine_holds_no_kv_cache() -> None:
+    measured = Measured([{"training": 1.0}], [[(5, 30)]], {"training": 2**30}, kv_cache_is_resident=False)
+    figures = summary(measured, TrainingFlops(0, 10, 0), bf16_rate=100.0, kv_cache_gib=8.0, world_size=1)
+    assert figures["training's peak without KV cache, GiB"] == 1.0
+
+
+def test_an_inner_phase_does_not_count_for_the_outer_one() -> None:
+    with PhaseMeter() as meter:
+        with meter.phase("outer"):
+            time.sleep(0.02)
+            with meter.phase("inner"):
+                time.sleep(0.2)
+        seconds = meter.take()
+    assert seconds["inner"] >= 0.2
+    assert 0.02 <= seconds["outer"] < 0.2
+    assert meter.take().keys() == {"rest"}
+
+
+def test_truncated_completions_of_one_length_still_differ_in_reward() -> None:
+    assert [parity([1, 2, 3]), parity([1, 2, 4]), parity([1, 4]), parity([])] == [0.0, 1.0, 0.0, 0.0]
+
+
+@pytest.mark.slow
+def test_bench_step_on_two_ranks(tmp_path: Path, data: Path) -> None:
+    command = (LAUNCHER, "--num_accelerators", "2", "--module", "scripts.bench_step", "--steps", "1", "--warmup", "1")
+    result, stdout = run_script(tmp_path, data, *command, ranks=2)
+    ours = result["step"]["PRewrite"]
+    assert result["ranks"] == 2
+    assert all(ours[f"{phase}, s"] > 0 for phase in ("step", "rollout", "training", "push"))
+    # 2 ranks x 2 prompts x 8 completions, nearly all of 16 tokens, since the weights are random
+    assert ours["completion tokens/s"] * ours["step, s"] == pytest.approx(512, rel=0.1)
+    assert 0 < ours["training: share of the bf16 matmul rate"] < 1
+    assert "| completion tokens/s |" in stdout
+
+
+@pytest.mark.slow
+def test_bench_push(tmp_path: Path, data: Path) -> None:
+    result, _ = run_script(tmp_path, data, sys.executable, "-m", "scripts.bench_push", "--repeats", "1")
+    # embedding 49,152 x 128; a layer: q, o 128 x 128, k, v 128 x 64, mlp 3 x 128 x 256, biases 256, norms 2 x 128;
+    # the last norm 128; 2 bytes each
+    layer = 2 * 128**2 + 2 * 128 * 64 + 3 * 128 * 256 + 256 + 2 * 128
+    assert result["bytes"] == 2 * (49_152 * 128 + 2 * layer + 128)
+    assert result["push"]["push"]["GB/s"] == pytest.approx(result["bytes"] / result["push"]["push"]["seconds"] / 1e9)
+
+
+@pytest.mark.slow
+def test_bench_rollout(tmp_path: Path, data: Path) -> None:
+    command = (sys.executable, "-m", "scripts.bench_rollout", "--calls", "8", "--concurrency", "4", "--repeats", "1")
+    result, stdout = run_script(tmp_path, data, *command)
+    assert len(result["rollout"]["tokens/s"]) == 4
+    assert result["rollout"]["ours / this"]["Sampler.sample"] == 1
+    assert set(result["scoring"]["4"]["calls/s"]) == {"TaskModel.ask", "aiohttp loop", "vllm bench serve (streams)"}
+    assert "Scoring, 8 calls, 4 at once" in stdout

@@ -18,7 +18,7 @@ MAX_LOG_MAGNITUDE = 100_000
 AGREEING_DIGITS = 35
 
 mp.dps = DIGITS
-Value = Fraction | mp.mpf | mp.mpc  # type: ignore[valid-type]
+Value = Fraction | mp.mpf | mp.mpc  # type: ignore[valid-type]  # mpmath makes its types at run time
 
 
 class Undefined(Unreadable):
@@ -30,6 +30,7 @@ class TooLarge(Unreadable):
 
 
 def close(a: Value, b: Value) -> bool:
+    """Equal where both are exact, else in their first `AGREEING_DIGITS` digits."""
     if isinstance(a, Fraction) and isinstance(b, Fraction):
         return a == b
     a, b = as_mp(a), as_mp(b)
@@ -39,16 +40,19 @@ def close(a: Value, b: Value) -> bool:
 
 
 def as_mp(value: Value):
+    """The value as a number of `DIGITS` digits."""
     return mp.mpf(value.numerator) / value.denominator if isinstance(value, Fraction) else value
 
 
 def is_real(value: Value) -> bool:
+    """Whether the imaginary part is nothing but rounding."""
     if isinstance(value, mp.mpc):
         return bool(mp.fabs(value.imag) <= mp.mpf(10) ** -AGREEING_DIGITS * mp.fabs(value))
     return True
 
 
 def checked(value: Value) -> Value:
+    """The value, real where it can be. Raises TooLarge above `MAX_BITS`, Undefined for nan."""
     if isinstance(value, Fraction):
         if value.numerator.bit_length() + value.denominator.bit_length() > MAX_BITS:
             raise TooLarge("number")
@@ -61,6 +65,7 @@ def checked(value: Value) -> Value:
 
 
 def add(values: list[Value]) -> Value:
+    """The sum, exact where all terms are."""
     total = values[0]
     for value in values[1:]:
         exact = isinstance(total, Fraction) and isinstance(value, Fraction)
@@ -69,6 +74,7 @@ def add(values: list[Value]) -> Value:
 
 
 def multiply(values: list[Value]) -> Value:
+    """The product, exact where all factors are."""
     product = values[0]
     for value in values[1:]:
         if isinstance(product, Fraction) and isinstance(value, Fraction):
@@ -79,12 +85,14 @@ def multiply(values: list[Value]) -> Value:
 
 
 def invert(value: Value) -> Value:
+    """1 / value. Raises Undefined for zero."""
     if value == 0 or (not isinstance(value, Fraction) and mp.fabs(value) < mp.mpf(10) ** -(DIGITS - 10)):
         raise Undefined("division by zero")
     return 1 / value if isinstance(value, Fraction) else 1 / as_mp(value)
 
 
 def power(base: Value, exponent: Value) -> Value:
+    """base ^ exponent; the real root where the base is negative and the exponent's denominator odd."""
     if base == 0:
         if not is_real(exponent) or as_mp(exponent).real <= 0:
             raise Undefined("power of zero")
@@ -125,10 +133,12 @@ def _integer_root(value: int, degree: int) -> int | None:
 
 
 def factorial(value: Value) -> Value:
+    """value! of a natural number up to `MAX_FACTORIAL`."""
     return Fraction(math.factorial(_natural(value, MAX_FACTORIAL)))
 
 
 def binomial(n: Value, k: Value) -> Value:
+    """n over k, both natural numbers up to `MAX_FACTORIAL`."""
     return Fraction(math.comb(_natural(n, MAX_FACTORIAL), _natural(k, MAX_FACTORIAL)))
 
 
@@ -141,6 +151,7 @@ def _natural(value: Value, limit: int) -> int:
 
 
 def rounded(round_to_integer: Callable, value: Value) -> Value:
+    """math.floor or math.ceil of a real value."""
     if isinstance(value, Fraction):
         return Fraction(round_to_integer(value))
     if not is_real(value) or mp.fabs(value) > mp.mpf(10) ** (DIGITS // 2):
@@ -152,6 +163,7 @@ def rounded(round_to_integer: Callable, value: Value) -> Value:
 
 
 def log(value: Value, base: Value | None) -> Value:
+    """The logarithm to a base (None: natural), exact where it is an integer."""
     if value == 0:
         raise Undefined("log 0")
     if base is None:
@@ -193,6 +205,7 @@ _FUNCTIONS = {
 
 
 def call(name: str, argument: Node, value_of: Callable) -> Value:
+    """The value of a function of `tokens.FUNCTIONS`; value_of gives the argument's."""
     if name in ("max", "min", "gcd", "lcm"):
         values = [value_of(item) for item in (argument[2] if argument[0] == "tuple" else (argument,))]
         if name in ("gcd", "lcm"):
@@ -210,6 +223,7 @@ def call(name: str, argument: Node, value_of: Callable) -> Value:
 
 
 def constant(name: str) -> Value:
+    """The value of a constant node's name. Raises Unreadable for one that is no number (a set)."""
     if name == "inf":
         return mp.inf
     values = {"pi": lambda: +mp.pi, "e": lambda: +mp.e, "i": lambda: mp.mpc(0, 1)}
@@ -219,10 +233,12 @@ def constant(name: str) -> Value:
 
 
 def absolute(value: Value) -> Value:
+    """The absolute value."""
     return abs(value) if isinstance(value, Fraction) else mp.fabs(value)
 
 
 def determinant(rows: tuple[tuple[Node, ...], ...], value_of: Callable) -> Value:
+    """The determinant of up to 4 x 4 cells, by minors."""
     size = len(rows)
     if size > 4 or any(len(row) != size for row in rows):
         raise Unreadable("determinant")

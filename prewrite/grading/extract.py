@@ -1,6 +1,7 @@
 """Where in a completion the final answer stands. Every scan is linear in the length of the text."""
 
 import re
+from collections import deque
 
 _BOX_OPENER = re.compile(r"\\(?:boxed|fbox)(?![a-zA-Z])\s*")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
@@ -123,10 +124,8 @@ def stated_answer(reply: str) -> str | None:
 
 
 def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
-    match = None
-    for match in pattern.finditer(text):  # noqa: B007
-        pass
-    return match
+    last = deque(pattern.finditer(text), maxlen=1)
+    return last[0] if last else None
 
 
 def _is_bare_answer(line: str) -> bool:

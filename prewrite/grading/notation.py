@@ -150,6 +150,7 @@ def _text_command(match: re.Match[str]) -> str:
 
 
 def without_text_commands(text: str) -> str:
+    """Normalised LaTeX with the words of `\\text{words}` bare."""
     return re.sub(r"\\text\{([^{}]*)\}", r"\1", text)
 
 

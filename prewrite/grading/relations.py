@@ -76,10 +76,12 @@ def _solution_set_of_absolute_value(sign: str, side: Node, bound: Node) -> tuple
 
 
 def difference(left: Node, right: Node) -> Node:
+    """left - right."""
     return ("add", (left, ("neg", right)))
 
 
 def as_less(relation: Node) -> tuple[str, Node]:
+    """(sign, d) of an inequality written as `d < 0` or `d <= 0`; other signs stay."""
     sign, (left, right) = relation[1][0], relation[2]
     if sign in (">", ">="):
         return FLIPPED[sign], difference(right, left)

@@ -23,6 +23,7 @@ _ROUNDED_DIGITS = 6
 
 
 def same_scalar(gold: Node, answer: Node) -> bool:
+    """Whether two trees that are single values mean the same."""
     gold, answer = _with_symbol_as_unit(gold, answer), _with_symbol_as_unit(answer, gold)
     if units_conflict(_unit(gold), _unit(answer)):
         return False

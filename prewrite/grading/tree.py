@@ -22,6 +22,7 @@ class Unreadable(Exception):
 
 
 def number(literal: str) -> Node:
+    """The node of a decimal literal, as "0.50" or "1e3"."""
     mantissa, _, exponent = literal.lower().partition("e")
     if len(exponent) > MAX_EXPONENT_DIGITS:
         raise Unreadable("exponent too large")
@@ -36,8 +37,10 @@ def symbols_of(node: object) -> set[str]:
 
 
 def negated(node: Node) -> Node:
+    """The node of the opposite value; a number stays a number."""
     return ("num", -node[1], node[2]) if node[0] == "num" else ("neg", node)
 
 
 def is_natural(node: Node) -> bool:
+    """Whether the node is a positive integer as written."""
     return node[0] == "num" and node[1].denominator == 1 and node[1] > 0

@@ -97,6 +97,7 @@ def _math_verify(gold: str, answer: str) -> bool | None:
 
 
 def main() -> None:
+    """Serves jobs from stdin until it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT_BYTES, MEMORY_LIMIT_BYTES))

@@ -12,6 +12,7 @@ from prewrite.grading import macro_f1
 from prewrite.rewards.base import NOT_MY_ROW, Score
 from prewrite.rewards.calls import has_right_tags
 from prewrite.rewards.rewrite import clean_rewrite
+from prewrite.rewards.solving import soft_overlong
 from prewrite.tasks.base import Kind, Task
 from prewrite.types import Evaluation, Example, InstructionRow, Sample, Verdict
 
@@ -135,8 +136,7 @@ def length_penalty(
     """
     if not 0 <= free_length < max_length:
         raise UserError(f"reward length_penalty: free_length={free_length} must lie in [0, max_length={max_length}).")
-    lengths = [len(clean_rewrite(sample.text)) for sample in samples]
-    return [-min(1.0, max(0.0, (length - free_length) / (max_length - free_length))) for length in lengths]
+    return [soft_overlong(len(clean_rewrite(sample.text)), max_length, max_length - free_length) for sample in samples]
 
 
 def examples_of_subject(row: InstructionRow, examples: Sequence[Example]) -> list[Example]:

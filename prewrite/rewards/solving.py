@@ -78,7 +78,7 @@ def repetition_penalty_reward(
             f"reward repetition_penalty_reward: max_penalty={max_penalty} must not be positive, and "
             f"ngram_size={ngram_size} must be at least 1."
         )
-    return [_repeated_share(sample.text, ngram_size) * max_penalty for sample in samples]
+    return [_repeated_share(sample.text, ngram_size) * max_penalty + 0.0 for sample in samples]  # no -0.0
 
 
 def _repeated_share(text: str, ngram_size: int) -> float:

@@ -11,6 +11,7 @@ def _origin(source: Source) -> str:
 
 
 def main() -> None:
+    """The command `python -m prewrite.tasks`."""
     header = ("task", "kind", "labels", "train and dev (hub)", "test", "local files", "licence")
     rows = [header] + [
         (

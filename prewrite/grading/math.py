@@ -16,7 +16,7 @@ from functools import lru_cache
 from prewrite.grading.extract import answer_part, boxed_answers, is_cut_off, stated_answer
 from prewrite.grading.pool import shared_pool
 
-BATCH_BUDGET_S = 15.0
+LEAST_BUDGET_S, BUDGET_S_A_PAIR = 15.0, 0.1
 LONGEST_ANSWER = 2_000
 
 _LONGEST_PLAIN_NUMBER = 100
@@ -32,13 +32,13 @@ def is_correct_math(completion: str | None, gold: str) -> bool | None:
     return grade_math([(completion, gold)])[0]
 
 
-def grade_math(pairs: Iterable[tuple[str | None, str]], budget_s: float = BATCH_BUDGET_S) -> list[bool | None]:
+def grade_math(pairs: Iterable[tuple[str | None, str]], budget_s: float | None = None) -> list[bool | None]:
     """The verdict of each (completion, gold), in order.
 
     completion: the model's whole text; what stands before the last `</think>` does not count. None is a wrong answer.
     gold: an answer in LaTeX or plain notation, a solution with its answer in a box, or one with it after `####`.
     budget_s: seconds for the pairs that need the worker processes, all of them together (starting the processes, once,
-        is not counted).
+        is not counted); None = 15, or a tenth of a second for each of them where that is more.
 
     Safe from any thread and from executors of an event loop; installs no signal handler and sets no alarm.
     """
@@ -51,6 +51,8 @@ def grade_math(pairs: Iterable[tuple[str | None, str]], budget_s: float = BATCH_
         verdicts.append(verdict)
         if not settled:
             jobs.setdefault((gold_answer, candidates), []).append(index)
+    if budget_s is None:
+        budget_s = max(LEAST_BUDGET_S, BUDGET_S_A_PAIR * len(jobs))
     for indices, verdict in zip(jobs.values(), shared_pool().grade(list(jobs), budget_s) if jobs else [], strict=True):
         for index in indices:
             verdicts[index] = verdict

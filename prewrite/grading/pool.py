@@ -40,6 +40,7 @@ Job = tuple[str, tuple[str, ...]]
 
 class Failure(enum.Enum):
     """Why a job has no verdict of a worker's."""
+
     TOO_SLOW = enum.auto()
     DIED = enum.auto()
     NOT_REACHED = enum.auto()

@@ -222,6 +222,18 @@ def test_the_choices_of_gpqa_are_shuffled_by_the_row():
     assert min(counts) > 30
 
 
+@pytest.mark.parametrize(("name", "first_gold"), [("gpqa-diamond", "40 V"), ("numina-math-tir", "400")])
+def test_the_tasks_that_live_on_the_hub_alone_read_the_same_columns_from_files(name, first_gold):
+    """Rows of the project's own stand in for the gated and the large data set."""
+    folder = Path(__file__).with_name("hand_made")
+    task = get_task(name)
+    train, dev, test = (load_examples(task, split, local_dir=folder, dev_size=1) for split in ("train", "dev", "test"))
+    assert (len(train), len(dev), len(test)) == (3, 1, 12)
+    target = str(test[0].target)
+    assert (test[0].fields[f"choice_{target.lower()}"] if task.labels else target) == first_gold
+    assert len({example.target for example in test}) > 3
+
+
 @pytest.mark.parametrize(
     ("name", "told"), [("gsm8k", "folder with gsm8k_test.jsonl"), ("gpqa", "gated: accept its terms")]
 )

@@ -38,7 +38,7 @@ GPQA_DIAMOND = Task(
         access=_ACCESS,
     ),
     test=Source(
-        label="gpqa_diamond (198 questions)",
+        label="gpqa_diamond (official)",
         hub=(HubSplit("Idavidrein/gpqa", "train", config="gpqa_diamond"),),
         files=("gpqa_diamond.jsonl",),
         read_hub=_read,

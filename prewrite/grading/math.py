@@ -14,10 +14,10 @@ from fractions import Fraction
 from functools import lru_cache
 
 from prewrite.grading.extract import answer_part, boxed_answers, is_cut_off, stated_answer
+from prewrite.grading.parser import MAX_LENGTH
 from prewrite.grading.pool import shared_pool
 
 LEAST_BUDGET_S, BUDGET_S_A_PAIR = 15.0, 0.1
-LONGEST_ANSWER = 2_000
 
 _LONGEST_PLAIN_NUMBER = 100
 _PLAIN_NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?")
@@ -86,7 +86,7 @@ def _candidates(completion: str, gold_answer: str) -> tuple[str, ...]:
     stated = stated_answer(reply) if _CHOICE_LETTER.fullmatch(gold_answer) else None
     if stated and _CHOICE_LETTER.fullmatch(stated) and not _OPTION.match(boxes[-1]):
         candidates.append(stated)
-    return tuple(candidate for candidate in candidates if len(candidate) <= LONGEST_ANSWER or candidate == gold_answer)
+    return tuple(candidate for candidate in candidates if len(candidate) <= MAX_LENGTH or candidate == gold_answer)
 
 
 @lru_cache(maxsize=100_000)
@@ -104,7 +104,7 @@ def _settle(gold_answer: str, candidates: tuple[str, ...]) -> tuple[bool, bool |
         return True, None
     if gold_answer in candidates:
         return True, True
-    if len(gold_answer) > LONGEST_ANSWER:
+    if len(gold_answer) > MAX_LENGTH:
         return True, None
     if len(candidates) == 1 and (gold_number := _plain_number(gold_answer)) is not None:
         number = _plain_number(candidates[0])

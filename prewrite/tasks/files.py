@@ -65,14 +65,15 @@ def _instruction_row(row: dict[str, Any], where: str) -> InstructionRow:
     return InstructionRow(
         instruction=row["instruction"],
         dataset_name=row["dataset_name"],
-        subject=_text_or_none(row.get("subject")),
-        level=_text_or_none(row.get("level")),
+        subject=text_or_none(row.get("subject")),
+        level=text_or_none(row.get("level")),
         tags=tuple(tags),
-        information=_text_or_none(row.get("information")),
+        information=text_or_none(row.get("information")),
     )
 
 
-def _text_or_none(value: object) -> str | None:
+def text_or_none(value: object) -> str | None:
+    """The value of an optional column as a text."""
     return None if value is None else str(value)
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from prewrite.errors import UserError
 from prewrite.tasks.base import HubSplit, Row, Source, Task
-from prewrite.tasks.files import read_rows, require_columns, require_rows
+from prewrite.tasks.files import read_rows, require_columns, require_rows, text_or_none
 from prewrite.types import Example
 
 log = logging.getLogger(__name__)
@@ -205,9 +205,9 @@ def _example(task: Task, row: Row, where: str, generated_id: str) -> Example:
         id=str(row.get("id", generated_id)),
         fields={column: str(row[column]) for column in task.fields},
         target=_target(task, row[task.target], where),
-        subject=_text_or_none(row.get("subject")),
-        level=_text_or_none(row.get("level")),
-        solution=_text_or_none(row.get("solution")),
+        subject=text_or_none(row.get("subject")),
+        level=text_or_none(row.get("level")),
+        solution=text_or_none(row.get("solution")),
     )
 
 
@@ -222,7 +222,3 @@ def _target(task: Task, value: Any, where: str) -> str | tuple[str, ...]:
     if task.kind == "classification" and golds[0] not in task.labels:
         raise UserError(f"{where}: the column {task.target!r} is {value!r}; the labels are {', '.join(task.labels)}.")
     return golds[0]
-
-
-def _text_or_none(value: object) -> str | None:
-    return None if value is None else str(value)

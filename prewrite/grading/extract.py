@@ -10,10 +10,13 @@ _JOINED_BOXES_GAP = re.compile(r"[\s$,;]*(?:and|or)?[\s$,;]*")
 _MAX_JOINED_GAP = 20
 _ANSWER_PHRASE = re.compile(r"####|\banswer\b(?:\s+is\b|[*_\s]{0,8}[:=])", re.IGNORECASE)
 _INLINE_MATH = re.compile(r"\$([^$\n]+)\$|\\\(([^\n]+?)\\\)")
-_NUMBER = re.compile(r"(?<![\w.])[-−–]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:/\d+)?(?:\\?%)?")
+_NUMBER = re.compile(
+    r"(?<![\w.])[-−–]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:/\d+)?(?:\\?%)?"
+    r"(?: (?:hundred|thousand|million|billion|trillion)\b)?"
+)
 _PROSE_WORD = re.compile(r"(?<![\\a-zA-Z{])[a-zA-Z]{2,}")
 _CALCULATOR_MARK = re.compile(r"<<[^<>\n]*=([^<>=\n]*)>>")
-_REASON = re.compile(r"[,;]?\s+(?:because|since|as|which|where)\s")
+_REASON = re.compile(r"[,;]?\s+\(?(?:because|since|as|which|where)\s")
 _BARE_ANSWER = re.compile(r"[\\$\d(\[{+\-]|\S+$")
 _MOST_UNIT_WORDS = 2
 _MARKDOWN = " \t\r*_`:="

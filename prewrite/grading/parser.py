@@ -10,6 +10,7 @@ from prewrite.grading.expression import Expressions
 from prewrite.grading.notation import canonical_words
 from prewrite.grading.number_words import OTHER_VALUE, scaled
 from prewrite.grading.tree import Node, Unreadable, number, symbols_of
+from prewrite.grading.units import KNOWN_UNITS
 
 MAX_LENGTH = 2_000
 
@@ -104,7 +105,10 @@ class _Answers(Expressions):
                 word = "^" + ("-" if self.accept("-") else "") + self.take()
                 if braced:
                     self.expect("}")
-            elif word in ("/", r"\cdot") and self.kind() != "text":
-                raise Unreadable("half a unit")
+            elif word in ("/", r"\cdot"):
+                if self.kind() != "text" and self.peek() not in KNOWN_UNITS:
+                    raise Unreadable("half a unit")
+                words.append(word)
+                word = self.take()
             words.append(word)
         return " ".join(words)

@@ -45,11 +45,19 @@ def _with_symbol_as_unit(node: Node, other: Node) -> Node:
     """`10 m^2` beside an answer that names its unit: what looks like a symbol is one too."""
     if other[0] != "unit" or node[0] != "mul":
         return node
-    *value, last = node[1]
-    symbol, exponent = (last[1], f"^{last[2][1]}") if last[0] == "pow" and last[2][0] == "num" else (last, "")
-    if symbol[0] != "sym" or symbol[1] not in KNOWN_UNITS or any(map(symbols_of, value)):
-        return node
-    return ("unit", ("mul", tuple(value)), symbol[1] + exponent)
+    value = tuple(factor for factor in node[1] if not symbols_of(factor))
+    words = [_unit_word(factor) for factor in node[1][len(value) :]]
+    return ("unit", ("mul", value), " ".join(map(str, words))) if value and None not in words else node
+
+
+def _unit_word(node: Node) -> str | None:
+    """`m^2`, or `per s` for the inverse."""
+    if node[0] == "sym":
+        return node[1] if node[1] in KNOWN_UNITS else None
+    inner = _unit_word(node[1]) if node[0] in ("pow", "inv") else None
+    if inner is None or node[0] == "inv":
+        return inner and f"per {inner}"
+    return f"{inner}^{node[2][1]}" if node[2][0] == "num" else None
 
 
 def _readings(node: Node, other: Node) -> tuple[Node, ...]:

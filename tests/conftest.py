@@ -1,34 +1,22 @@
 """What tests of several files share."""
 
-from pathlib import Path
-
 import pytest
 
 from tests.launching import MODEL
 
+LAYERS = 4
+
 
 @pytest.fixture(scope="session")
-def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Folder of a two-layer model with random weights and SmolLM2's tokenizer, for runs whose texts do not matter."""
+def shallow_model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Folder of SmolLM2's first layers: real weights, for tests to whom it does not matter what the model says."""
     import torch
-    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+    from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(MODEL)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        max_position_embeddings=2048,
-        tie_word_embeddings=True,
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-    )
-    folder: Path = tmp_path_factory.mktemp("tiny_model")
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return str(folder)
+    folder = str(tmp_path_factory.mktemp("shallow_model"))
+    model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.bfloat16)
+    model.model.layers = model.model.layers[:LAYERS]
+    model.config.num_hidden_layers = LAYERS
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(MODEL).save_pretrained(folder)
+    return folder

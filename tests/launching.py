@@ -1,5 +1,6 @@
 """Starting the project's programs as a user would, and ending whatever they leave."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -54,3 +55,12 @@ def finish(process: subprocess.Popen[str], timeout: float = 600) -> tuple[int, s
 def descendants(process: subprocess.Popen[str]) -> list[psutil.Process]:
     """Every process that came from this one and lives now."""
     return psutil.Process(process.pid).children(recursive=True)
+
+
+def command_lines(processes: Sequence[psutil.Process]) -> list[str]:
+    """Those of the ones that still live."""
+    lines = []
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            lines.append(" ".join(process.cmdline()))
+    return lines

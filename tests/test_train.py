@@ -5,19 +5,17 @@ import os
 import signal
 import sys
 import time
+import zlib
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.fault_server import FaultServer, Reply
-from tests.launching import LAUNCHER, descendants, finish, start
+from tests.fault_server import FaultServer, Reply, completion, query_of
+from tests.launching import LAUNCHER, SMALL, command_lines, descendants, finish, start, with_settings
 
-SMALL = (
-    *("--config", "configs/quickstart.json", "--set", "max_steps=2", "--set", "eval_steps=0"),
-    *("--set", "dev_size=12", "--set", "num_candidates=1", "--set", "examples_per_rewrite=4"),
-    *("--set", "num_generations=4", "--set", "per_device_train_batch_size=4", "--set", "max_completion_length=24"),
-)
+pytestmark = pytest.mark.slow
+
 LOGGED_EVERY_STEP = (
     *("loss", "reward_mean", "reward_std", "reward/f1_classification_reward_mean", "flat_groups", "refills"),
     *("advantage_std", "entropy", "clip_low", "clip_high", "ratio_mean", "ratio_max", "sampler_gap", "sampler_gap_max"),
@@ -26,13 +24,21 @@ LOGGED_EVERY_STEP = (
     *("rewrites_per_second/scoring", "seconds/rollout", "seconds/scoring", "seconds/training", "seconds/push"),
     *("task_calls", "failed_calls"),
 )
+HARD_TEXT = (
+    'Give JSON like {"a": 1} for {x}. A = {1; 2; 3}, {} and {0}. {question.__class__.__mro__} %s $x '
+    "漢字 👩‍🚀 e\u0301 \u2028 positive or negative?"
+)
 
 
 def read_lines(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").rstrip("\n").split("\n")]
 
 
-@pytest.mark.slow
+def a_label(body: dict, tried: int) -> Reply:
+    """Positive or negative, as the query's checksum says: rewards differ, and a query has one answer."""
+    return Reply(body=completion(("negative", "positive")[zlib.crc32(query_of(body).encode()) % 2]))
+
+
 def test_the_quickstart_at_two_steps_on_two_ranks(tmp_path: Path) -> None:
     command = [LAUNCHER, "--num_accelerators", "2", "train.py", *SMALL, "--set", f"output_dir={tmp_path}"]
     code, stdout, stderr = finish(start(command, ranks=2))
@@ -57,22 +63,23 @@ def test_the_quickstart_at_two_steps_on_two_ranks(tmp_path: Path) -> None:
     assert best["baseline"]["instruction"] in stdout
 
 
-@pytest.mark.slow
 def test_every_extra_of_the_algorithm_runs_together(tmp_path: Path) -> None:
     """Reference with EMA sync, several passes, several steps a generation, refills, packing, entropy mask and bonus."""
     settings = (
         *("beta=0.04", "sync_ref_model=true", "ref_model_sync_steps=2", "num_iterations=2", "steps_per_generation=2"),
         *("dynamic_sampling_refills=1", "max_tokens_per_micro_batch=400", "top_entropy_quantile=0.5"),
         *("entropy_coef=0.01", "max_steps=4", "learning_rate=1e-4", "mask_truncated_completions=true"),
-        'reward_funcs=["f1_classification_reward", "length_penalty"]',
+        *('reward_funcs=["f1_classification_reward", "length_penalty"]', f"output_dir={tmp_path}"),
+        *("max_completion_length=48",),
     )
-    overrides = [part for setting in settings for part in ("--set", setting)]
-    command = [sys.executable, "train.py", *SMALL, "--set", f"output_dir={tmp_path}", *overrides]
-    code, stdout, stderr = finish(start(command))
+    with FaultServer(a_label) as server:
+        endpoint = (f"base_url={server.base_url}", "task_model.model=task")
+        code, stdout, stderr = finish(start([sys.executable, "train.py", *SMALL, *with_settings(*settings, *endpoint)]))
     assert code == 0, stdout[-3000:] + stderr[-3000:]
     first, second, third, fourth = read_lines(tmp_path / "quickstart" / "metrics.jsonl")
     assert first["kl"] == pytest.approx(0, abs=1e-3), "before the first step the policy is its reference"
-    assert fourth["kl"] > first["kl"]
+    kl_by_step = [step["kl"] for step in (second, third, fourth) if "kl" in step]  # a step may be all truncated
+    assert max(kl_by_step) > first["kl"]
     assert first["ratio_max"] == pytest.approx(1, abs=0.2)
     assert third["ratio_max"] > 1.0, "the second pass is off policy"
     assert {"reward/length_penalty_mean", "refills", "sampler_weight_min"} <= set(second)
@@ -80,16 +87,44 @@ def test_every_extra_of_the_algorithm_runs_together(tmp_path: Path) -> None:
     assert set(steps) == {1}, "one generation served all four steps"
 
 
-@pytest.mark.slow
-def test_ctrl_c_leaves_no_server_and_a_readable_run_folder(tmp_path: Path) -> None:
-    command = [LAUNCHER, "--num_accelerators", "1", "train.py", *SMALL, "--set", f"output_dir={tmp_path}"]
-    process = start([*command, "--set", "max_steps=200"])
+def test_a_reward_that_raises_on_one_rank_ends_every_rank(tmp_path: Path, shallow_model: str) -> None:
+    """system-034. The other rank would wait half an hour in the next collective if it were not told.
+
+    On an instruction that formatting or a default encoding would break: system-054, system-055, system-056, system-057.
+    """
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(json.dumps({"instruction": HARD_TEXT, "dataset_name": "sentiment"}, ensure_ascii=False), "utf-8")
+    with FaultServer(a_label) as server:
+        settings = with_settings(
+            f"policy.model={shallow_model}",
+            f"output_dir={tmp_path}",
+            f"base_url={server.base_url}",
+            "task_model.model=task",
+            "data.tasks=[]",
+            f"instructions_file={rows}",
+            'reward_funcs=["tests.ranks.broken_reward:breaks_on_rank_1"]',
+        )
+        command = [LAUNCHER, "--num_accelerators", "2", "train.py", *SMALL, *settings]
+        code, stdout, stderr = finish(start(command, ranks=2, LC_ALL="C"), timeout=240)
+        queries = [query_of(body) for body in server.bodies]
+    assert code == 1, stdout[-3000:] + stderr[-3000:]
+    assert stderr.count("ZeroDivisionError: the reward broke") == 1
+    assert "RankFailure" not in stderr, "the rank that was well has nothing to tell"
+    assert [step["step"] for step in read_lines(tmp_path / "quickstart" / "metrics.jsonl")] == [1]
+    assert {row["instruction"] for row in read_lines(tmp_path / "quickstart" / "log.jsonl")} == {HARD_TEXT}
+    assert sum(query.startswith(f"{HARD_TEXT}\nSentence: ") for query in queries) == 12, "one for each dev example"
+
+
+def test_ctrl_c_leaves_no_server_and_a_readable_run_folder(tmp_path: Path, shallow_model: str) -> None:
+    settings = (f"policy.model={shallow_model}", f"task_model.model={shallow_model}", "max_steps=2000")
+    command = [LAUNCHER, "--num_accelerators", "1", "train.py", *SMALL]
+    process = start([*command, *with_settings(*settings, f"output_dir={tmp_path}")])
     metrics = tmp_path / "quickstart" / "metrics.jsonl"
     deadline = time.monotonic() + 400
     while not metrics.exists() and time.monotonic() < deadline and process.poll() is None:
-        time.sleep(1)
+        time.sleep(0.5)
     family = descendants(process)
-    assert any("api_server" in " ".join(member.cmdline()) for member in family), "the server should be up by now"
+    assert any("api_server" in line for line in command_lines(family)), "the server should be up by now"
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     code, _, stderr = finish(process, timeout=120)
     assert code != 0
@@ -98,57 +133,3 @@ def test_ctrl_c_leaves_no_server_and_a_readable_run_folder(tmp_path: Path) -> No
     assert not [member for member in alive if member.status() != psutil.STATUS_ZOMBIE]
     assert read_lines(metrics)[0]["step"] == 1
     assert read_lines(tmp_path / "quickstart" / "log.jsonl")
-
-
-def refused(*arguments: str, **environment: str) -> str:
-    code, stdout, stderr = finish(start([sys.executable, "train.py", *arguments], **environment), timeout=300)
-    assert code == 2, stdout + stderr
-    assert "Traceback" not in stderr
-    assert stderr.count("train.py: ") == 1
-    return stderr
-
-
-def test_a_bad_config_is_told_before_a_model_loads(tmp_path: Path) -> None:
-    config = tmp_path / "config.json"
-    config.write_text('{"learning_rat": 1e-6, "training": {"max_steps": "4"}}')
-    message = refused("--config", str(config))
-    assert "did you mean training.learning_rate?" in message
-    assert "training.max_steps" in message
-    assert "policy: missing" in message
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        (['data.tasks=["sst3"]'], ["sst3", "sst2"]),
-        (['reward_funcs=["accuracy"]'], ["accuracy"]),
-        (["instruction=<|im_start|>system"], ["control token"]),
-        (["max_prompt_length=8"], ["max_prompt_length"]),
-        (["policy.model=README.md"], ["policy.model", "README.md"]),
-        (["num_generations=5"], ["num_generations", "whole number of groups"]),
-        (["base_url=http://127.0.0.1:9/v1", "max_retries=0"], ["nothing answers", "127.0.0.1:9"]),
-        (["task_model.model=configs"], ["task_model.model", "no config.json"]),
-    ],
-)
-def test_bad_input_is_one_message(tmp_path: Path, settings: list[str], words: list[str]) -> None:
-    overrides = [part for setting in settings for part in ("--set", setting)]
-    message = refused(*SMALL, "--set", f"output_dir={tmp_path}", *overrides)
-    for word in words:
-        assert word in message
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("reply", [Reply(status=500, body="broken"), Reply(body="<html>nonsense</html>")])
-def test_an_endpoint_without_a_usable_answer_is_refused(tmp_path: Path, reply: Reply) -> None:
-    with FaultServer(lambda body, tried: reply) as server:
-        overrides = ["--set", f"base_url={server.base_url}", "--set", "task_model.model=task", "--set", "max_retries=1"]
-        message = refused(*SMALL, "--set", f"output_dir={tmp_path}", *overrides)
-    assert "no usable answer" in message
-
-
-@pytest.mark.slow
-def test_a_run_is_never_written_over(tmp_path: Path) -> None:
-    (tmp_path / "quickstart").mkdir()
-    (tmp_path / "quickstart" / "config.json").write_text("{}")
-    assert "already holds a run" in refused(*SMALL, "--set", f"output_dir={tmp_path}")

@@ -1,6 +1,6 @@
 """What the engine tests look at, measured on as many ranks as the launcher starts; rank 0 writes one JSON file.
 
-deepspeed --num_accelerators 2 tests/ranks/probe.py OUT.json
+deepspeed --num_accelerators 2 tests/ranks/probe.py MODEL OUT.json
 """
 
 import json
@@ -21,7 +21,10 @@ from prewrite.training.update import Updater
 from prewrite.types import InstructionRow, Sample
 
 TEMPERATURE = 0.7
-WATCHED = ("model.embed_tokens.weight", "model.layers.7.mlp.down_proj.weight", "model.layers.20.input_layernorm.weight")
+STEPS = 4
+LEARNING_RATE = 1e-3
+LONG_INFORMATION = "Each sentence is a customer's word on a meal, a film, a room or a tool. " * 12
+WATCHED = ("model.embed_tokens.weight", "model.layers.1.mlp.down_proj.weight", "model.layers.3.input_layernorm.weight")
 TEXTS = (
     "Say whether the review is positive.",
     "Good or bad?",
@@ -30,9 +33,9 @@ TEXTS = (
 )
 
 
-def main(out: str) -> None:
+def main(model: str, out: str) -> None:
     world = distributed.start()
-    settings = PolicySettings(model="models/smollm2-135m-instruct", dtype="float32")
+    settings = PolicySettings(model=model, dtype="float32")
     training = TrainingSettings(max_steps=1, logprob_chunk_tokens=8)
     policy = Policy(settings, training, world, temperature=TEMPERATURE)
     tokenizer = load_tokenizer(settings)
@@ -80,11 +83,11 @@ def gradients(policy: Policy, tokenizer) -> dict[str, dict[str, list[float]]]:
 
 
 def push_proof(policy: Policy, settings: PolicySettings, tokenizer) -> dict:
-    """The sampler gap before and after a step of lr 1e-3, with the push left out and with it; and the ranks' texts."""
+    """The sampler gap of every step, each rank's; that of the second step without its push; and the ranks' texts."""
     world = policy.world
-    rollout = RolloutSettings(temperature=TEMPERATURE, max_prompt_length=128, max_completion_length=16)
+    rollout = RolloutSettings(temperature=TEMPERATURE, max_prompt_length=512, max_completion_length=16)
     sampler = Sampler(settings, rollout, tokenizer, world, seed=1)
-    row = InstructionRow("Classify the sentiment of the sentence as positive or negative.", "sentiment")
+    row = InstructionRow("Classify the sentiment of the sentence.", "sentiment", information=LONG_INFORMATION)
     requests = build_requests([row], tokenizer, rollout)
 
     def sample_and_gap():
@@ -95,19 +98,32 @@ def push_proof(policy: Policy, settings: PolicySettings, tokenizer) -> dict:
         gap = (logprob_BT.detach() - batch.sampler_logprob_BT)[batch.mask_BT].abs().mean()
         return samples, batch, logprob_BT, float(gap)
 
-    first = push(policy, sampler, checksum=True)
-    samples, batch, logprob_BT, gap_before = sample_and_gap()
-    texts = distributed.gather([sample.text for sample in samples])
-    direction_B = torch.tensor([1.0, -1.0] * (len(samples) // 2))
-    policy.backward((logprob_BT.sum(1) * direction_B).sum() / batch.num_tokens, last=True)
-    policy.step(1e-3)
-    gap_without_push = sample_and_gap()[3]
-    second = push(policy, sampler, checksum=True)
-    trained = sum(float(weight.double().abs().sum()) for _, weight in full_weights(policy.lm))
-    gaps = distributed.gather([gap_before, gap_without_push, sample_and_gap()[3]])
+    pushed = [push(policy, sampler, checksum=True).checksum]
+    trained, gaps, texts, gap_without_push = [], [], [], 0.0
+    for step in range(STEPS):
+        samples, batch, logprob_BT, gap = sample_and_gap()
+        gaps.append(gap)
+        texts.append([sample.text for sample in samples])
+        direction_B = torch.tensor([1.0, -1.0] * (len(samples) // 2))
+        policy.backward((logprob_BT.sum(1) * direction_B).sum() / batch.num_tokens, last=True)
+        policy.step(LEARNING_RATE)
+        if step == 0:
+            gap_without_push = sample_and_gap()[3]
+        trained.append(sum(float(weight.double().abs().sum()) for _, weight in full_weights(policy.lm)))
+        pushed.append(push(policy, sampler, checksum=True).checksum)
+    gaps.append(sample_and_gap()[3])
+    report = {
+        "request_tokens": len(requests[0]),
+        "block_tokens": sampler.engine.llm_engine.vllm_config.cache_config.block_size,
+        "gaps": distributed.gather(gaps),
+        "gaps_without_push": distributed.gather(gap_without_push),
+        "texts": distributed.gather(texts[0]),
+        "pushed_checksums": pushed,
+        "trained_checksums": trained,
+    }
     sampler.close()
-    return {"texts": texts, "gaps": gaps, "checksums": [first.checksum, second.checksum], "trained_checksum": trained}
+    return report
 
 
 if __name__ == "__main__":
-    main(sys.argv[-1])
+    main(*sys.argv[-2:])

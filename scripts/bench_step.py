@@ -186,7 +186,7 @@ def report(arguments: argparse.Namespace, ours: dict, peer: dict | None, bf16_ra
         ratios = {name: ours[name] / peer[name] for name in ours if ours[name] is not None and peer[name]}
         columns |= {"TRL, this run": peer, "ratio": ratios}
     elif ranks == 1 and not arguments.no_peer:
-        print("The peer is not installed (pip install trl).")
+        print("The peer did not run: it is not installed (pip install trl), or there is no GPU.")
         published = PUBLISHED.get(arguments.dummy or Path(arguments.model).name)
         if published is not None:
             print("Its column holds figures published for 32 prompts x 8 completions x 512 tokens (TRL 1.16, one H100, "
@@ -208,7 +208,8 @@ def main() -> None:
     arguments = parse(parser)
     if arguments.warmup < 1:
         parser.error("--warmup: at least 1, since the first step also holds the first push")
-    has_peer = importlib.util.find_spec("trl") is not None and not arguments.no_peer
+    # TRL's push fails in vLLM's CPU build, whose weights are packed.
+    has_peer = bool(importlib.util.find_spec("trl")) and torch.cuda.is_available() and not arguments.no_peer
     if has_peer and arguments.prompts * arguments.generations % arguments.peer_micro_batch:
         parser.error("--peer-micro-batch must divide --prompts x --generations")
     is_main, world_size = os.environ.get("RANK", "0") == "0", int(os.environ.get("WORLD_SIZE", "1"))

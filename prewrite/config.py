@@ -113,6 +113,10 @@ class RolloutSettings(Section):
     """KV cache of the engine in GiB; null = what gpu_memory_utilization leaves on a GPU, 1 on the CPU"""
     enforce_eager: bool = False
     """start without compiling and CUDA graphs: a quick start, slower rollouts; always so on the CPU"""
+    sleep_level: Literal[0, 1, 2] = 0
+    """GPU memory the engine frees while training: 0 none, 1 the KV cache (weights wait in CPU memory), 2 both"""
+    vllm_tensor_parallel_size: Positive = 1
+    """ranks that share one vLLM engine, for policies that do not fit one GPU twice"""
 
 
 class RewardSettings(Section):

@@ -48,7 +48,7 @@ def _validate(data: dict[str, Any], where: str) -> Config:
 
 
 def check_world(config: Config, world_size: int) -> None:
-    """The one rule that needs the number of ranks: whole groups in a step. Raises UserError."""
+    """The rules that need the number of ranks: whole groups in a step, whole engines. Raises UserError."""
     rollouts, group = config.rollouts_per_generation(world_size), config.rollout.num_generations
     if rollouts % group:
         raise UserError(
@@ -56,6 +56,11 @@ def check_world(config: Config, world_size: int) -> None:
             f"{config.training.per_device_train_batch_size} x steps_per_generation, or gradient_accumulation_steps, "
             f"{rollouts // config.training.per_device_train_batch_size // world_size} x {world_size} ranks) are no "
             f"whole number of groups of num_generations {group}; change one of the three so that {group} divides them"
+        )
+    if world_size % config.rollout.vllm_tensor_parallel_size:
+        raise UserError(
+            f"config: rollout.vllm_tensor_parallel_size {config.rollout.vllm_tensor_parallel_size} does not divide the "
+            f"{world_size} ranks of this run: every engine takes so many of them"
         )
 
 

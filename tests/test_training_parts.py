@@ -38,6 +38,7 @@ def rollout(reward: float | None, group: int = 0, length: int = 3) -> Rollout:
 @dataclass
 class CountingSampler:
     counts: list[list[int]]
+    ranks_per_engine: int = 1
 
     def sample(self, requests, counts, *, greedy=False):
         self.counts.append(list(counts))
@@ -53,15 +54,20 @@ def test_rows_come_in_whole_shuffled_passes() -> None:
     assert [next(again) for _ in range(20)] == [index for one in passes for index in one]
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
-def test_a_group_may_span_ranks_and_no_sample_is_lost(size: int) -> None:
+@pytest.mark.parametrize(("size", "ranks_per_engine"), [(1, 1), (2, 1), (3, 1), (4, 1), (5, 1), (2, 2), (4, 2), (6, 3)])
+def test_a_group_may_span_ranks_and_no_sample_is_lost(size: int, ranks_per_engine: int) -> None:
     requests, generations = [[1], [2], [3]], 4
     groups: list[int] = []
+    asked: list[list[list[int]]] = []
     for rank in range(size):
-        share = roll_out(CountingSampler([]), requests, generations, World(rank, size, CPU))
+        sampler = CountingSampler([], ranks_per_engine)
+        share = roll_out(sampler, requests, generations, World(rank, size, CPU))
         assert abs(len(share) - 12 / size) < 1
         groups += [group for group, _ in share]
+        asked.append(sampler.counts)
     assert groups == [0] * 4 + [1] * 4 + [2] * 4
+    for rank in range(size):
+        assert asked[rank] == asked[rank - rank % ranks_per_engine], "the ranks of one engine ask it the same"
 
 
 def updater(world_size: int, rank: int, **training) -> Updater:

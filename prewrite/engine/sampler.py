@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from prewrite.config import PolicySettings, RolloutSettings
 from prewrite.engine.distributed import World
+from prewrite.errors import UserError
 from prewrite.types import Sample
 
 
@@ -21,27 +22,37 @@ class Sampler:
 
     def __init__(self, policy: PolicySettings, rollout: RolloutSettings, tokenizer: Any, world: World, *, seed: int):
         on_gpu = world.device.type == "cuda"
-        self.on_gpu = on_gpu
+        if rollout.sleep_level and not on_gpu:
+            raise UserError(f"rollout.sleep_level is {rollout.sleep_level}: vLLM sleeps on a GPU alone; set it to 0")
+        self.on_gpu, self.is_asleep = on_gpu, False
+        self.ranks_per_engine = rollout.vllm_tensor_parallel_size
         if not on_gpu:
             os.environ["VLLM_CPU_KVCACHE_SPACE"] = str(math.ceil(rollout.kv_cache_gib or 1))  # read in whole GiB
         from vllm import LLM
 
         self.settings = rollout
         self.tokenizer = tokenizer
-        self.engine: Any = LLM(
-            model=policy.model,
-            dtype=policy.dtype,
-            seed=seed + world.rank,  # one seed for all would make the ranks write the same text
-            distributed_executor_backend="external_launcher",
-            max_model_len=rollout.max_prompt_length + rollout.max_completion_length,
-            gpu_memory_utilization=rollout.gpu_memory_utilization,
-            kv_cache_memory_bytes=int(rollout.kv_cache_gib * 2**30) if on_gpu and rollout.kv_cache_gib else None,
-            enforce_eager=rollout.enforce_eager or not on_gpu,
-            logprobs_mode="processed_logprobs",  # those after temperature; the default is before it
-            enable_prefix_caching=True,
-            disable_log_stats=True,
-            use_tqdm_on_load=False,
-        )
+        try:
+            self.engine: Any = LLM(
+                model=policy.model,
+                dtype=policy.dtype,
+                # One seed for all would make the engines write the same text; the ranks of one engine need the same.
+                seed=seed + world.rank // self.ranks_per_engine,
+                tensor_parallel_size=self.ranks_per_engine,
+                enable_sleep_mode=rollout.sleep_level > 0,
+                distributed_executor_backend="external_launcher",
+                max_model_len=rollout.max_prompt_length + rollout.max_completion_length,
+                gpu_memory_utilization=rollout.gpu_memory_utilization,
+                kv_cache_memory_bytes=int(rollout.kv_cache_gib * 2**30) if on_gpu and rollout.kv_cache_gib else None,
+                enforce_eager=rollout.enforce_eager or not on_gpu,
+                logprobs_mode="processed_logprobs",  # those after temperature; the default is before it
+                enable_prefix_caching=True,
+                disable_log_stats=True,
+                use_tqdm_on_load=False,
+            )
+        except ValueError as error:  # heads that the ranks do not divide, a KV cache too small for one request
+            told = str(error).strip().splitlines()
+            raise UserError(f"rollout: vLLM cannot start an engine for {policy.model!r}: {' '.join(told)}") from error
 
     def close(self) -> None:
         """Ends the engine; it leaves the process groups that it joined, so call it before `distributed.stop`."""
@@ -50,7 +61,10 @@ class Sampler:
     def sample(
         self, requests: Sequence[Sequence[int]], counts: Sequence[int], *, greedy: bool = False
     ) -> list[list[Sample]]:
-        """counts[i] completions of requests[i] (token ids, as the policy's chat template makes them)."""
+        """counts[i] completions of requests[i] (token ids, as the policy's chat template makes them).
+
+        A collective of the ranks of one engine, where it has several: all with the same arguments.
+        """
         from vllm import SamplingParams
 
         settings = self.settings
@@ -81,18 +95,29 @@ class Sampler:
             for output in outputs
         ]
 
+    def sleep(self) -> None:
+        """Gives GPU memory to the training phase, as much as `rollout.sleep_level` says; a push wakes the engine."""
+        if self.settings.sleep_level and not self.is_asleep:
+            self.engine.sleep(level=self.settings.sleep_level)
+            self.is_asleep = True
+
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """Replaces the engine's weights by (name, whole tensor) pairs and drops its prefix cache.
 
         The checkpoint's own names and shapes; the engine fuses and packs them itself. The prefix cache holds keys and
         values of the old weights, and would be used again where a request repeats.
         """
+        if self.is_asleep:
+            self.engine.wake_up(tags=["weights"])
         stream: Iterator[tuple[str, Tensor]] = iter(weights)
         self.engine.collective_rpc("reload_weights", kwargs={"weights_iterator": stream})
         for _ in stream:  # ranks gather together: one that stopped early would leave the others waiting
             pass
         if not self.on_gpu:
             self.engine.apply_model(_repack_heads)
+        if self.is_asleep:  # the KV cache only now: while weights arrive, its memory is free for them
+            self.engine.wake_up(tags=["kv_cache"])
+            self.is_asleep = False
         self.engine.reset_prefix_cache()
 
 

@@ -56,14 +56,19 @@ def roll_out(
 ) -> list[tuple[int, Sample]]:
     """This rank's share of num_generations samples of each request, as (index of the request, sample).
 
-    The samples of all groups stand in one line that is cut into equal parts: a group may span ranks.
+    The samples of all groups stand in one line that is cut into equal parts, one a rank: a group may span ranks. The
+    ranks of one engine (`vllm_tensor_parallel_size`) generate all their parts together, and each keeps its own.
     """
-    total = len(requests) * num_generations
-    first, end = total * world.rank // world.size, total * (world.rank + 1) // world.size
+    ranks = sampler.ranks_per_engine
+    total, leader = len(requests) * num_generations, world.rank - world.rank % ranks
+    first, end = total * leader // world.size, total * (leader + ranks) // world.size
     counts = [
         max(0, min(end, (group + 1) * num_generations) - max(first, group * num_generations))
         for group in range(len(requests))
     ]
-    mine = [group for group, count in enumerate(counts) if count]
-    sampled = sampler.sample([requests[group] for group in mine], [counts[group] for group in mine]) if mine else []
-    return [(group, sample) for group, samples in zip(mine, sampled, strict=True) for sample in samples]
+    wanted = [group for group, count in enumerate(counts) if count]
+    sampled = (
+        sampler.sample([requests[group] for group in wanted], [counts[group] for group in wanted]) if wanted else []
+    )
+    line = [(group, sample) for group, samples in zip(wanted, sampled, strict=True) for sample in samples]
+    return line[total * world.rank // world.size - first : total * (world.rank + 1) // world.size - first]

@@ -11,7 +11,6 @@ import torch
 from prewrite.config import Config, TaskModelSettings
 from prewrite.config_loading import check_world, config_hash
 from prewrite.engine import distributed
-from prewrite.engine.distributed import World
 from prewrite.engine.policy import Policy, load_tokenizer, quiet_libraries
 from prewrite.engine.sampler import Sampler
 from prewrite.engine.task_server import connect, start_server
@@ -61,7 +60,7 @@ def run(config: Config) -> None:
             )
         sampler = Sampler(config.policy, config.rollout, tokenizer, world, seed=config.seed)
         stack.callback(sampler.close)
-        _seed(config.seed, world)  # after the engine, whose start reseeds torch
+        _seed(config.seed + world.rank // sampler.ranks_per_engine)  # after the engine, whose start reseeds torch
         scorer = Scorer(
             rewards,
             tasks,
@@ -140,7 +139,8 @@ def _choices(settings: TaskModelSettings, tasks: dict[str, Task]) -> tuple[str, 
     return next((task.labels for task in tasks.values() if task.kind == "classification"), ())
 
 
-def _seed(seed: int, world: World) -> None:
-    random.seed(seed + world.rank)
-    np.random.seed(seed + world.rank)
-    torch.manual_seed(seed + world.rank)
+def _seed(seed: int) -> None:
+    """The same on the ranks of one vLLM engine, which draw every token together."""
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)

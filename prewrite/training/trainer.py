@@ -99,6 +99,7 @@ class Trainer:
         self.seconds = {}
         rollouts, refills = self._collect()
         shared = rollout_metrics(rollouts, self.config.rollout.num_generations) | {"refills": float(refills)}
+        self.with_.sampler.sleep()
         batch = self._batch(rollouts)
         first_step, row_gaps = self.step + 1, {}
         metrics: dict[str, float] = {}

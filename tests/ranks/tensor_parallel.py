@@ -1,0 +1,61 @@
+"""One vLLM engine over two ranks: its sampler gap before and after a push, and without; rank 0 writes one JSON file.
+
+deepspeed --num_accelerators 2 tests/ranks/tensor_parallel.py MODEL OUT.json
+"""
+
+import json
+import sys
+
+import torch
+
+from prewrite.algorithm.batching import collate
+from prewrite.config import LossSettings, PolicySettings, RolloutSettings, TrainingSettings
+from prewrite.engine import distributed
+from prewrite.engine.policy import Policy, load_tokenizer
+from prewrite.engine.sampler import Sampler
+from prewrite.engine.weight_sync import push
+from prewrite.training.rollout import build_requests, roll_out
+from prewrite.training.update import Updater
+from prewrite.types import InstructionRow
+
+
+def main(model: str, out: str) -> None:
+    world = distributed.start()
+    settings = PolicySettings(model=model, dtype="float32")
+    rollout = RolloutSettings(
+        temperature=0.7, max_prompt_length=200, max_completion_length=24, vllm_tensor_parallel_size=2
+    )
+    training = TrainingSettings(max_steps=1, per_device_train_batch_size=4)
+    policy = Policy(settings, training, world, temperature=rollout.temperature)
+    tokenizer = load_tokenizer(settings)
+    sampler = Sampler(settings, rollout, tokenizer, world, seed=1)
+    torch.manual_seed(1)
+    requests = build_requests([InstructionRow("Good or bad?", "sentiment")], tokenizer, rollout)
+
+    def sample_and_gap():
+        samples = [sample for _, sample in roll_out(sampler, requests, 8, world)]
+        batch = collate(samples, [1.0, -1.0, 0.5, -0.5], pad_token_id=tokenizer.pad_token_id)
+        logprob_BT, _ = policy.logprobs(batch, num_chunks=1)
+        gap = (logprob_BT.detach() - batch.sampler_logprob_BT)[batch.mask_BT].abs().mean()
+        return batch, [sample.completion_ids for sample in samples], float(gap)
+
+    push(policy, sampler)
+    batch, completions, gap = sample_and_gap()
+    updater = Updater(policy, None, LossSettings(), training, max_completion_length=24, rollouts_per_step=4)
+    list(updater.updates(batch, lambda: 1e-3))
+    gap_without_push = sample_and_gap()[2]
+    push(policy, sampler)
+    report = {
+        "gaps": distributed.gather(gap) + distributed.gather(sample_and_gap()[2]),
+        "gaps_without_push": distributed.gather(gap_without_push),
+        "completions": distributed.gather(completions),
+    }
+    sampler.close()
+    if world.is_main:
+        with open(out, "w", encoding="utf-8") as file:
+            json.dump(report, file)
+    distributed.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[-2:])

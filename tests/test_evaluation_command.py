@@ -4,19 +4,18 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 import evaluate
 from tests.fault_server import FaultServer, Reply, completion, query_of
+from tests.launching import MODEL, command_lines, descendants, finish, start
 
-ROOT = Path(__file__).resolve().parent.parent
-MODEL = ROOT / "models" / "smollm2-135m-instruct"
 INITIAL = "Say what it is."
 GOOD = "Look for the word good."
 
@@ -190,44 +189,46 @@ def test_an_endpoint_without_one_verdict_is_told(run_folder: Path, capsys: pytes
     assert "none of 2 test examples has a verdict" in capsys.readouterr().err
 
 
+@pytest.fixture
+def model_by_its_own_name(tmp_path: Path) -> Path:
+    """SmolLM2 under a path of this test alone, by which the servers started here are told from any other."""
+    if not MODEL.is_dir():
+        pytest.skip(f"{MODEL} is missing: run scripts/fetch_model.py")
+    (tmp_path / "model").symlink_to(MODEL)
+    return tmp_path / "model"
+
+
 @pytest.mark.slow
-@pytest.mark.skipif(not MODEL.is_dir(), reason=f"{MODEL} is missing: run scripts/fetch_model.py")
-def test_the_embedded_task_and_model(tmp_path: Path) -> None:
+def test_the_embedded_task_and_model(tmp_path: Path, model_by_its_own_name: Path) -> None:
     (tmp_path / "list.txt").write_text(
         "Is the sentiment of this review good or bad? If the writer is happy answer positive. "
         "If the writer is unhappy answer negative. Answer with one word.\n"
     )
     command = [sys.executable, "evaluate.py", "--prompts", str(tmp_path / "list.txt"), "--task", "sentiment"]
-    command += ["--model", str(MODEL), "--limit", "32"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
-    assert done.returncode == 0, done.stderr
+    code, _, stderr = finish(start([*command, "--model", str(model_by_its_own_name), "--limit", "32"]), timeout=500)
+    assert code == 0, stderr
     initial, best = json.loads((tmp_path / "evaluation_sentiment_first_32.json").read_text())["rows"]
     assert best["summary"]["accuracy"]["value"] > initial["summary"]["accuracy"]["value"]
     assert best["summary"]["accuracy"]["value"] >= 0.7
     assert best["summary"]["failed"] == initial["summary"]["failed"] == 0
+    assert not [line for line in command_lines(list(psutil.process_iter())) if str(model_by_its_own_name) in line]
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not MODEL.is_dir(), reason=f"{MODEL} is missing: run scripts/fetch_model.py")
-def test_ctrl_c_ends_the_server_and_writes_nothing(tmp_path: Path) -> None:
+def test_ctrl_c_while_the_server_starts_ends_it_and_writes_nothing(tmp_path: Path, model_by_its_own_name: Path) -> None:
     (tmp_path / "list.txt").write_text("Positive or negative?\n")
     command = [sys.executable, "evaluate.py", "--prompts", str(tmp_path / "list.txt"), "--task", "sentiment"]
-    process = subprocess.Popen(
-        [*command, "--model", str(MODEL)], cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    deadline = time.monotonic() + 120
-    while not (servers := _children(process.pid)) and time.monotonic() < deadline and process.poll() is None:
+    process = start([*command, "--model", str(model_by_its_own_name)])
+    deadline = time.monotonic() + 300
+    family = descendants(process)
+    while not any("EngineCore" in line for line in command_lines(family)):
+        assert time.monotonic() < deadline, "the server's engine has not come up"
         time.sleep(0.1)
-    assert servers
+        family = descendants(process)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 130, err
+    code, out, err = finish(process, timeout=60)
+    assert code == 130, err
     assert "Traceback" not in err
     assert out == ""
-    assert not any(Path(f"/proc/{pid}").exists() for pid in servers)
-    assert os.listdir(tmp_path) == ["list.txt"]
-
-
-def _children(parent: int) -> list[int]:
-    listed = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-    return [int(pid) for pid in listed] + [grandchild for pid in listed for grandchild in _children(int(pid))]
+    assert command_lines(family) == []
+    assert sorted(os.listdir(tmp_path)) == ["list.txt", "model"]

@@ -70,7 +70,7 @@ def test_every_extra_of_the_algorithm_runs_together(tmp_path: Path) -> None:
         *("dynamic_sampling_refills=1", "max_tokens_per_micro_batch=400", "top_entropy_quantile=0.5"),
         *("entropy_coef=0.01", "max_steps=4", "learning_rate=1e-4", "mask_truncated_completions=true"),
         *('reward_funcs=["f1_classification_reward", "length_penalty"]', f"output_dir={tmp_path}"),
-        *("max_completion_length=48",),
+        *("max_completion_length=32",),
     )
     with FaultServer(a_label) as server:
         endpoint = (f"base_url={server.base_url}", "task_model.model=task")

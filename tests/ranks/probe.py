@@ -21,7 +21,8 @@ from prewrite.training.update import Updater
 from prewrite.types import InstructionRow, Sample
 
 TEMPERATURE = 0.7
-STEPS = 4
+CHUNK_TOKENS = 24
+STEPS = 3
 LEARNING_RATE = 1e-3
 LONG_INFORMATION = "Each sentence is a customer's word on a meal, a film, a room or a tool. " * 12
 WATCHED = ("model.embed_tokens.weight", "model.layers.1.mlp.down_proj.weight", "model.layers.3.input_layernorm.weight")
@@ -36,7 +37,7 @@ TEXTS = (
 def main(model: str, out: str) -> None:
     world = distributed.start()
     settings = PolicySettings(model=model, dtype="float32")
-    training = TrainingSettings(max_steps=1, logprob_chunk_tokens=8)
+    training = TrainingSettings(max_steps=1, logprob_chunk_tokens=CHUNK_TOKENS)
     policy = Policy(settings, training, world, temperature=TEMPERATURE)
     tokenizer = load_tokenizer(settings)
     report = {"gradients": gradients(policy, tokenizer)}
@@ -75,7 +76,7 @@ def gradients(policy: Policy, tokenizer) -> dict[str, dict[str, list[float]]]:
         "1": {"per_device_train_batch_size": 1},
         "tokens": {"max_tokens_per_micro_batch": 40},
     }.items():
-        training = TrainingSettings(max_steps=1, logprob_chunk_tokens=8, **shape)
+        training = TrainingSettings(max_steps=1, logprob_chunk_tokens=CHUNK_TOKENS, **shape)
         updater = Updater(policy, None, LossSettings(), training, max_completion_length=64, rollouts_per_step=4)
         list(updater.updates(batch, lambda: 0.0))  # a learning rate of 0: the next cut sees the same weights
     policy.step = take_step
@@ -93,7 +94,7 @@ def push_proof(policy: Policy, settings: PolicySettings, tokenizer) -> dict:
     def sample_and_gap():
         samples = [sample for _, sample in roll_out(sampler, requests, 4 * world.size, world)]
         batch = collate(samples, [0.0] * len(samples), pad_token_id=tokenizer.pad_token_id)
-        chunks = max(distributed.gather(count_chunks(batch.num_tokens, 8)))
+        chunks = max(distributed.gather(count_chunks(batch.num_tokens, CHUNK_TOKENS)))
         logprob_BT, _ = policy.logprobs(batch, chunks)
         gap = (logprob_BT.detach() - batch.sampler_logprob_BT)[batch.mask_BT].abs().mean()
         return samples, batch, logprob_BT, float(gap)

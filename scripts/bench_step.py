@@ -101,14 +101,11 @@ class MeasuredTrainer(Trainer):
     """The trainer; the phases of its clock are the meter's too."""
 
     meter: PhaseMeter
-    kv_cache_is_resident: bool
 
     @contextlib.contextmanager
     def _clock(self, phase: str) -> Iterator[None]:
         with self.meter.phase(phase), super()._clock(phase):
             yield
-            if phase == "training":
-                self.kv_cache_is_resident = not self.with_.sampler.engine.llm_engine.is_sleeping()
 
 
 def parity_reward(samples: Sequence[Sample], rows: Sequence[InstructionRow]) -> list[float]:
@@ -137,7 +134,8 @@ def measure_ours(config: Config, world: distributed.World, problems: Sequence[st
     if recorder is None:
         return None
     counted = slice(warmup, -1)
-    return Measured(recorder.seconds[counted], recorder.lengths[counted], meter.peaks, trainer.kv_cache_is_resident)
+    stays_awake = config.rollout.sleep_level == 0
+    return Measured(recorder.seconds[counted], recorder.lengths[counted], meter.peaks, kv_cache_is_resident=stays_awake)
 
 
 def measure_peer(arguments: argparse.Namespace, model: str, problems: Sequence[str], folder: Path) -> Measured:

@@ -88,6 +88,9 @@ class Policy:
         del keep_alive
         if settings.gradient_checkpointing and trainable:
             lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        # A layer is gathered and released as a whole: ZeRO-3's hooks on each module inside cost more than small layers.
+        if lm._no_split_modules:
+            deepspeed.utils.set_z3_leaf_modules(lm, lm._no_split_modules)
         self.lm: Any = lm
         self.model = LogprobModel(lm, temperature, training.logprob_chunk_tokens)
         if not trainable:

@@ -50,15 +50,13 @@ class DataSettings(Section):
     instruction: str | None = None
     """the initial instruction, in place of each task's default one"""
     instructions_file: str | None = None
-    """JSONL, CSV or parquet with columns `instruction` and `dataset_name`, in place of `tasks`"""
+    """JSONL, CSV or parquet with columns `instruction`, `dataset_name` and where wanted `answer`, in place of `tasks`"""
     local_dir: str | None = None
     """folder with the tasks' local files, in place of the hub; else the environment variable PREWRITE_DATA"""
     num_train_examples: Positive | None = None
     """use only the first so many examples of the shuffled train split; null = all"""
     dev_size: Positive = 200
     """examples cut from the train split, by seed, on which rewrites are chosen"""
-    min_words: Count = 0
-    """leave out shorter train and dev examples: SST-2's train split is half phrases, its test split has sentences"""
 
     @model_validator(mode="after")
     def _one_source(self) -> "DataSettings":

@@ -6,7 +6,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class InstructionRow:
-    """One row of instruction data: what the policy is asked to rewrite, and the task whose examples score it."""
+    """One row of instruction data: what the policy is asked to rewrite, and the task whose examples score it.
+
+    answer: the gold of a row that is itself a problem (`prewrite_accuracy_reward`); several where any of them is right.
+    """
 
     instruction: str
     dataset_name: str
@@ -14,6 +17,7 @@ class InstructionRow:
     level: str | None = None
     tags: tuple[str, ...] = ()
     information: str | None = None
+    answer: str | tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from prewrite.rewards import (
     NOT_MY_ROW,
     REWARDS,
     check_coverage,
+    check_rows,
     get_reward,
     rewrite_fault,
     score_completions,
@@ -246,6 +247,18 @@ def test_a_task_that_no_reward_scores_is_refused():
     check_coverage([REWARDS["format_reward"]], [MATH])
     with pytest.raises(UserError, match="accuracy_classification_reward, f1_classification_reward"):
         check_coverage([REWARDS["accuracy_math_reward"]], [MATH, SST2])
+
+
+def test_a_row_without_what_a_reward_reads_in_it_is_refused():
+    tasks = {"gsm8k": MATH, "sst2": SST2}
+    rewards = [REWARDS["prewrite_accuracy_reward"], REWARDS["length_penalty"]]
+    check_rows(rewards, [InstructionRow("1 + 1?", "gsm8k", answer="2")], tasks)
+    with pytest.raises(UserError, match=r"without `answer` \('1 \+ 2\?'\)"):
+        check_rows(rewards, [InstructionRow("1 + 1?", "gsm8k", answer="2"), InstructionRow("1 + 2?", "gsm8k")], tasks)
+    template = [REWARDS["template_accuracy_math_reward"]]
+    check_rows(template, [InstructionRow("Solve.", "gsm8k", tags=("problem",)), InstructionRow("x", "sst2")], tasks)
+    with pytest.raises(UserError, match="without tags"):
+        check_rows(template, [ROW], tasks)
 
 
 def test_every_named_reward_is_in_the_table_with_its_range_in_its_docstring():

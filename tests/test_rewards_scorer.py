@@ -123,3 +123,16 @@ def test_tasks_of_other_kinds_side_by_side():
             {"accuracy_math_reward": 1.0},
             {"accuracy_classification_reward": 1.0},
         ]
+
+
+def test_a_row_that_is_a_problem_is_asked_alone_and_held_against_its_own_answer():
+    rows = [InstructionRow("What is 41 + 1?", "gsm8k", answer="42"), InstructionRow("Say.", "sst2", answer="Positive")]
+    with scorer("prewrite_accuracy_reward") as (scoring, server):
+        samples = [
+            (0, sample("What is 41 plus 1?")),
+            (0, sample("What is 40 plus 1?")),
+            (1, sample("Is it good or bad?")),
+        ]
+        scored = scoring.score([*samples, (0, sample("What is 41 plus 1? It is 42."))], rows, draw=0)
+        assert [one.reward_parts["prewrite_accuracy_reward"] for one in scored] == [1.0, 0.0, 1.0, 0.0]
+        assert sorted(map(query_of, server.bodies)) == sorted(text.text for _, text in samples)

@@ -91,11 +91,15 @@ def test_instruction_rows(tmp_path):
             "subject": "Algebra",
         },
         {"instruction": "Label it.", "dataset_name": "sst2", "information": "Films.", "extra": 1},
+        {"instruction": "1 + 1?", "dataset_name": "gsm8k", "answer": 2},
+        {"instruction": "Who?", "dataset_name": "nq_open", "answer": ["Ada", "Lovelace"]},
     ]
     path = write(tmp_path, "rows.jsonl", "\n".join(map(json.dumps, lines)))
     assert read_instruction_rows(path) == [
         InstructionRow("Solve {problem}.", "gsm8k", subject="Algebra", level="3", tags=("problem",)),
         InstructionRow("Label it.", "sst2", information="Films."),
+        InstructionRow("1 + 1?", "gsm8k", answer="2"),
+        InstructionRow("Who?", "nq_open", answer=("Ada", "Lovelace")),
     ]
 
 
@@ -107,6 +111,8 @@ def test_instruction_rows(tmp_path):
         ({"instruction": " ", "dataset_name": "sst2"}, "row 2: the column 'instruction' is ' '"),
         ({"instruction": 5, "dataset_name": "sst2"}, "row 2: the column 'instruction' is 5"),
         ({"instruction": "x", "dataset_name": "sst2", "tags": "text"}, "row 2: the column 'tags' is 'text'"),
+        ({"instruction": "x", "dataset_name": "sst2", "answer": []}, "row 2: the column 'answer' is \\[\\]"),
+        ({"instruction": "x", "dataset_name": "sst2", "answer": " "}, "row 2: the column 'answer' is ' '"),
     ],
 )
 def test_faults_of_instruction_rows(tmp_path, row, told):

@@ -9,6 +9,7 @@ from typing import Any
 from prewrite.errors import UserError
 from prewrite.rewards import form, rewriting, solving
 from prewrite.rewards.base import NOT_MY_ROW, Ask, Reward, Score, Skip
+from prewrite.rewards.calls import check_tags
 from prewrite.rewards.guards import rewrite_fault
 from prewrite.rewards.rewrite import clean_rewrite
 from prewrite.tasks.base import Task
@@ -22,6 +23,7 @@ __all__ = [
     "Score",
     "Skip",
     "check_coverage",
+    "check_rows",
     "clean_rewrite",
     "get_reward",
     "rewrite_fault",
@@ -97,6 +99,21 @@ def check_coverage(rewards: Sequence[Reward], tasks: Sequence[Task]) -> None:
             raise UserError(
                 f"reward_funcs: none of {', '.join(reward.name for reward in asking)} scores the task {task.name}, "
                 f"which is of the kind {task.kind}. Add one of {', '.join(fitting)}."
+            )
+
+
+def check_rows(rewards: Sequence[Reward], rows: Sequence[InstructionRow], tasks: Mapping[str, Task]) -> None:
+    """UserError for a row without what a reward reads in it: the tags of a template, the answer of a problem."""
+    asks = {reward.ask: reward for reward in rewards}
+    for row in rows:
+        task = tasks[row.dataset_name]
+        if "template" in asks and task.kind in asks["template"].kinds:
+            check_tags(row, task)
+        if "row" in asks and row.answer is None:
+            raise UserError(
+                f"{asks['row'].name}: a row without `answer` ({row.instruction[:60]!r}). It asks the task model each "
+                "rewrite alone and holds the reply against the row's own answer: give data.instructions_file with the "
+                "columns instruction (the problem), dataset_name and answer."
             )
 
 

@@ -23,7 +23,7 @@ WRONG_TAGS = -1.0
 def prewrite_accuracy_reward(
     samples: Sequence[Sample], rows: Sequence[InstructionRow], *, evaluations: Evaluations
 ) -> list[Score]:
-    """1 if the answer to the rewrite alone, as the whole query, equals the row's gold, else 0. Range [0, 1].
+    """1 if the answer to the rewrite alone, as the whole query, equals the row's `answer`, else 0. Range [0, 1].
 
     By math where the gold is math, else by normalised text (`prewrite.rewards.calls.grade_answers`). The accuracy
     reward of PRewrite (Kong et al. 2024), with one example a row.

@@ -49,7 +49,8 @@ def require_columns(rows: Iterable[dict[str, Any]], columns: Sequence[str], wher
 
 
 def read_instruction_rows(path: Path) -> list[InstructionRow]:
-    """Instruction data: `instruction`, `dataset_name`, and where wanted `subject`, `level`, `tags`, `information`."""
+    """Instruction data: `instruction`, `dataset_name`, and where wanted `subject`, `level`, `tags`, `information`, and
+    `answer` (a text, a number, or a list of texts any of which is right)."""
     rows = read_rows(path)
     require_columns(rows, ("instruction", "dataset_name"), str(path))
     return [_instruction_row(row, f"{path}: row {number}") for number, row in enumerate(rows, start=1)]
@@ -69,7 +70,18 @@ def _instruction_row(row: dict[str, Any], where: str) -> InstructionRow:
         level=text_or_none(row.get("level")),
         tags=tuple(tags),
         information=text_or_none(row.get("information")),
+        answer=_answer(row.get("answer"), where),
     )
+
+
+def _answer(value: Any, where: str) -> str | tuple[str, ...] | None:
+    """One gold, or several any of which is right."""
+    if value is None:
+        return None
+    golds = tuple(map(str, value if isinstance(value, list | tuple) else [value]))
+    if not golds or not all(gold.strip() for gold in golds):
+        raise UserError(f"{where}: the column 'answer' is {value!r}; give a gold that is not empty, or leave it out.")
+    return golds if isinstance(value, list | tuple) else golds[0]
 
 
 def text_or_none(value: object) -> str | None:

@@ -3,6 +3,7 @@
 import contextlib
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from prewrite.engine.policy import Policy, load_tokenizer, quiet_libraries
 from prewrite.engine.sampler import Sampler
 from prewrite.engine.task_server import connect, start_server
 from prewrite.reporting.journal import Journal
-from prewrite.rewards import check_coverage, get_reward
+from prewrite.rewards import check_coverage, check_rows, get_reward
 from prewrite.tasks import get_task
 from prewrite.tasks.base import Task
 from prewrite.tasks.files import read_instruction_rows
@@ -38,6 +39,7 @@ def run(config: Config) -> None:
         rewards = weighted_rewards(config)
         rows, tasks = instruction_rows(config)
         check_coverage([entry.reward for entry in rewards], list(tasks.values()))
+        check_rows([entry.reward for entry in rewards], rows, tasks)
         train, dev = examples(config, tasks)
         tokenizer = load_tokenizer(config.policy)
         requests = build_requests(rows, tokenizer, config.rollout)
@@ -71,7 +73,8 @@ def run(config: Config) -> None:
             seed=config.seed,
         )
         selection = None
-        if journal is not None:
+        rewrites_are_problems = any(entry.reward.ask == "row" for entry in rewards)  # and no dev example fits them
+        if journal is not None and not rewrites_are_problems:
             selection = Selection(
                 config.selection,
                 tasks,
@@ -109,10 +112,7 @@ def instruction_rows(config: Config) -> tuple[list[InstructionRow], dict[str, Ta
     if data.instructions_file:
         given = read_instruction_rows(Path(data.instructions_file))
         tasks = [get_task(row.dataset_name, own) for row in given]
-        rows = [
-            InstructionRow(row.instruction, task.name, row.subject, row.level, row.tags, row.information)
-            for row, task in zip(given, tasks, strict=True)
-        ]
+        rows = [replace(row, dataset_name=task.name) for row, task in zip(given, tasks, strict=True)]
     else:
         tasks = [get_task(name, own) for name in data.tasks]
         rows = [InstructionRow(data.instruction or task.default_instruction, task.name) for task in tasks]
@@ -127,7 +127,7 @@ def examples(
     local_dir = Path(data.local_dir) if data.local_dir else None
     train, dev = {}, {}
     for name, task in tasks.items():
-        cut = {"local_dir": local_dir, "dev_size": data.dev_size, "min_words": data.min_words, "seed": config.seed}
+        cut = {"local_dir": local_dir, "dev_size": data.dev_size, "seed": config.seed}
         train[name] = load_examples(task, "train", **cut)[: data.num_train_examples]
         dev[name] = load_examples(task, "dev", **cut)
     return train, dev

@@ -90,8 +90,12 @@ class Scorer:
     def examples(self, row: InstructionRow, draw: int, group: int, reward: Reward) -> list[Example]:
         """The mini-batch that scores a group: the same on every rank, another one for every group and step.
 
+        For a reward that asks the row itself it is the row's answer.
         Raises UserError where the reward asks on the row's subject and no train example has it.
         """
+        if reward.ask == "row":
+            assert row.answer is not None, "check_rows"
+            return [Example(id="row", fields={}, target=row.answer)]
         pool = self.train[row.dataset_name]
         if reward.ask == "subject" and self.tasks[row.dataset_name].kind in reward.kinds:
             pool = require_rows(examples_of_subject(row, pool), f"{row.dataset_name} train", f"subject={row.subject!r}")

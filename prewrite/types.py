@@ -72,11 +72,15 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What the task model did with one instruction on some examples: one pass, from which every metric is read."""
+    """What the task model did with one instruction on some examples: one pass, from which every metric is read.
+
+    num_cut: answers that max_tokens ended.
+    """
 
     instruction: str
     task: str
     verdicts: tuple[Verdict, ...]
+    num_cut: int = 0
 
 
 @dataclass(frozen=True)

@@ -130,6 +130,13 @@ def test_every_task_fits_in_120_columns(task: Task) -> None:
     assert "<0.0001" in rows[0]
 
 
+def test_answers_that_max_tokens_cut_off_are_told() -> None:
+    whole = labelled([("positive", "positive"), ("negative", None)])
+    cut = dataclasses.replace(whole, num_cut=2)
+    assert "cut off" not in report(SST2, initial=whole).text()
+    assert "2 of the 4 answers were cut off at task_model.max_tokens" in report(SST2, initial=whole, rank_1=cut).text()
+
+
 def test_json_holds_the_verdicts() -> None:
     made = report(SST2, initial=labelled([("positive", "positive"), ("negative", None)]))
     read = json.loads(json.dumps(made.as_json(), allow_nan=False))

@@ -47,14 +47,13 @@ def evaluate(
         for asked in questions
     ]
     answers = iter(task_model.ask([call for own in calls for call in own], progress=progress))
-    return [
-        Evaluation(
-            asked.instruction,
-            asked.task.name,
-            grade_answers(asked.ask, asked.task, asked.examples, [next(answers) for _ in own]),
-        )
-        for asked, own in zip(questions, calls, strict=True)
-    ]
+    evaluations = []
+    for asked, own in zip(questions, calls, strict=True):
+        replies = [next(answers) for _ in own]
+        verdicts = grade_answers(asked.ask, asked.task, asked.examples, replies)
+        num_cut = sum(reply.finish_reason == "length" for reply in replies)
+        evaluations.append(Evaluation(asked.instruction, asked.task.name, verdicts, num_cut))
+    return evaluations
 
 
 def ask_and_grade(

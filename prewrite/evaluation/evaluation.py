@@ -33,6 +33,7 @@ class Score:
 class Summary:
     """The scores of one evaluation, over the examples that have a verdict; failed counts the others.
 
+    num_cut: answers that max_tokens ended.
     accuracy: share of right answers (open questions: exact match) with Wilson's interval; None without any verdict.
     format_compliance: share of answers in the form that the task asks for, right or not.
     f1: mean token F1; open questions only.
@@ -42,6 +43,7 @@ class Summary:
 
     n: int
     failed: int
+    num_cut: int
     accuracy: Score | None
     format_compliance: float | None
     f1: Score | None = None
@@ -55,11 +57,12 @@ def summarise(task: Task, evaluation: Evaluation) -> Summary:
     n = len(evaluation.verdicts)
     judged = [verdict for verdict in evaluation.verdicts if verdict.correct is not None]
     if not judged:
-        return Summary(n, failed=n, accuracy=None, format_compliance=None)
+        return Summary(n, failed=n, num_cut=evaluation.num_cut, accuracy=None, format_compliance=None)
     right = sum(verdict.correct is True for verdict in judged)
     summary = Summary(
         n,
         failed=n - len(judged),
+        num_cut=evaluation.num_cut,
         accuracy=Score(right / len(judged), wilson_interval(right, len(judged))),
         format_compliance=sum(verdict.well_formed for verdict in judged) / len(judged),
     )

@@ -144,6 +144,11 @@ def findings(task: Task, rows: Sequence[Row]) -> list[str]:
             lines.append(
                 f"under {row.role} the answer is {majority[0]} in {majority[1]:.1%} of cases, whatever is asked."
             )
+    if num_cut := sum(row.summary.num_cut for row in rows):
+        lines.append(
+            f"{num_cut} of the {sum(row.summary.n for row in rows)} answers were cut off at task_model.max_tokens: "
+            "raise it where that comes before the result."
+        )
     if any(row.summary.failed for row in rows):
         lines.append("failed examples have no verdict: they count neither as right nor as wrong, nor in p.")
     if task.kind == "classification" and len(task.labels) > LABELS_IN_TABLE:

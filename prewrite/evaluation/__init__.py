@@ -1,0 +1,1 @@
+"""Instructions on a task's test split: scores with intervals, paired tests, the report."""

@@ -1,0 +1,1 @@
+"""The loop: rollouts, scores, optimizer steps, pushed weights, choosing on dev."""

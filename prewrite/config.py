@@ -176,6 +176,10 @@ class TaskModelSettings(Section):
     startup_timeout: Annotated[float, Field(gt=0)] = 600.0
     """seconds until the server started here must be healthy"""
 
+    @model_validator(mode="after")
+    def _no_secrets(self) -> "TaskModelSettings":
+        return config_rules.check(self, config_rules.task_model_faults)
+
 
 class LossSettings(Section):
     """From rewards to one number; the formulas are in `prewrite/algorithm`."""

@@ -133,9 +133,9 @@ def _describe(fault: Any) -> str:
     if fault["type"] == "value_error":
         return f"{where}: {message}"
     given = fault["input"]
-    hint = (
-        " (write numbers and true/false without quotes)" if isinstance(given, str) and "string" not in message else ""
-    )
+    hint = " (write numbers and true/false without quotes)" if _wants_no_text(fault["type"], given) else ""
+    if isinstance(given, str) and fault["type"].startswith("list"):
+        hint = """ (a list, as in --set 'data.tasks=["sst2"]')"""
     return f"{where}: given {json.dumps(given, default=str, ensure_ascii=False)[:80]}; the rule: {message}{hint}"
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
-    from prewrite.config import Config, DataSettings, LossSettings, RewardSettings, TrainingSettings
+    from prewrite.config import Config, DataSettings, LossSettings, RewardSettings, TaskModelSettings, TrainingSettings
 
 S = TypeVar("S")
 
@@ -25,6 +26,10 @@ def data_faults(data: DataSettings) -> Iterator[str]:
         yield "give `tasks` (names) or `instructions_file` (a path): one of the two"
     if data.instructions_file and data.instruction:
         yield "`instruction` goes with `tasks`; `instructions_file` brings its own instructions"
+    if data.instruction is not None and not data.instruction.strip():
+        yield "`instruction` is empty; write one, or leave it out for each task's default one"
+    if len(set(data.tasks)) < len(data.tasks):
+        yield f"`tasks` names one twice: {', '.join(data.tasks)}"
 
 
 def reward_faults(reward: RewardSettings) -> Iterator[str]:
@@ -33,9 +38,22 @@ def reward_faults(reward: RewardSettings) -> Iterator[str]:
         yield "`reward_funcs` is empty; name at least one"
     if reward.reward_weights is not None and len(reward.reward_weights) != len(reward.reward_funcs):
         yield f"{len(reward.reward_weights)} `reward_weights` for {len(reward.reward_funcs)} `reward_funcs`"
+    if reward.reward_weights is not None and not any(reward.reward_weights):
+        yield "every one of `reward_weights` is 0: nothing could be learned"
+    if len(set(reward.reward_funcs)) < len(reward.reward_funcs):
+        yield f"`reward_funcs` names one twice: {', '.join(reward.reward_funcs)}; a weight says how much it counts"
     unknown = set(reward.reward_kwargs) - set(reward.reward_funcs)
     if unknown:
         yield f"`reward_kwargs` names {sorted(unknown)}, not among `reward_funcs`"
+
+
+def task_model_faults(task_model: TaskModelSettings) -> Iterator[str]:
+    """Secrets stay out of a config: they are written into the run folder. So the values are not repeated here."""
+    url = urlsplit(task_model.base_url or "")
+    if url.username or url.password or url.query:
+        yield "`base_url` holds a user name, a password or a query: give the plain address, the key by `api_key_env`"
+    if task_model.api_key_env is not None and not task_model.api_key_env.isidentifier():
+        yield "`api_key_env` is not the name of an environment variable: name the variable, never the key itself"
 
 
 def loss_faults(loss: LossSettings) -> Iterator[str]:
@@ -83,5 +101,6 @@ def run_faults(config: Config) -> Iterator[str]:
             "loss_type=bnpo with max_tokens_per_micro_batch: bnpo divides by the tokens of each micro-batch, so that "
             "packing by length would change the loss; use dapo"
         )
-    if "/" in config.run_name or config.run_name in ("", ".", ".."):
+    name = config.run_name
+    if "/" in name or name.strip() in ("", ".", "..") or not name.isprintable():
         yield f"run_name={config.run_name!r} is not the name of a folder"

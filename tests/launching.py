@@ -10,6 +10,8 @@ from pathlib import Path
 
 import psutil
 
+from prewrite.engine.distributed import free_port
+
 ROOT = Path(__file__).parent.parent
 MODEL = ROOT / "models" / "smollm2-135m-instruct"
 LAUNCHER = str(Path(sys.executable).parent / "deepspeed")
@@ -27,6 +29,11 @@ SMALL = (
 )  # arguments of train.py: the quickstart at two small steps
 
 
+def launched(ranks: int, *arguments: str) -> list[str]:
+    """The command by which the `deepspeed` launcher starts the ranks, on a port that no other run uses."""
+    return [LAUNCHER, "--num_accelerators", str(ranks), "--master_port", str(free_port()), *arguments]
+
+
 def start(command: Sequence[str], *, ranks: int = 1, **environment: str) -> subprocess.Popen[str]:
     """A process in a session of its own, in the project's root, with the machine's cores shared out over the ranks."""
     threads = str(max(1, (os.cpu_count() or 2) // ranks))
@@ -42,13 +49,15 @@ def start(command: Sequence[str], *, ranks: int = 1, **environment: str) -> subp
 
 
 def finish(process: subprocess.Popen[str], timeout: float = 600) -> tuple[int, str, str]:
-    """(exit code, stdout, stderr); past `timeout` seconds everything of the process's session is killed."""
+    """(exit code, stdout, stderr); past `timeout` seconds, or the test's own, the process's session is killed."""
     try:
         stdout, stderr = process.communicate(timeout=timeout)
-    except subprocess.TimeoutExpired:
+    except BaseException as error:
         os.killpg(process.pid, signal.SIGKILL)
         stdout, stderr = process.communicate()
-        raise AssertionError(f"not done in {timeout} s\n{stdout[-3000:]}\n{stderr[-3000:]}") from None
+        if isinstance(error, subprocess.TimeoutExpired):
+            raise AssertionError(f"not done in {timeout} s\n{stdout[-3000:]}\n{stderr[-3000:]}") from None
+        raise
     return process.returncode, stdout, stderr
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import train
 from tests.fault_server import FaultServer, Reply
-from tests.launching import LAUNCHER, ROOT, SMALL, finish, start, with_settings
+from tests.launching import ROOT, SMALL, finish, launched, start, with_settings
 
 Refuse = Callable[..., str]
 
@@ -64,8 +64,8 @@ def test_a_bad_config_is_told_before_a_model_loads(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_fault_that_one_rank_meets_is_told_once_and_the_launcher_passes_the_code_on(tmp_path: Path) -> None:
     settings = with_settings("base_url=http://127.0.0.1:9/v1", "max_retries=0", f"output_dir={tmp_path}")
-    command = [LAUNCHER, "--num_accelerators", "2", "train.py", *SMALL, *settings]
-    code, _, stderr = finish(start(command, ranks=2), timeout=120)
+    command = launched(2, "train.py", *SMALL, *settings)
+    code, _, stderr = finish(start(command, ranks=2), timeout=240)
     assert "nothing answers" in the_one_message(code, stderr)
 
 
@@ -107,8 +107,40 @@ def test_an_endpoint_without_a_usable_answer_is_refused(refused: Refuse, reply: 
 
 def test_a_run_is_never_written_over(refused: Refuse, tmp_path: Path) -> None:
     (tmp_path / "quickstart").mkdir()
-    (tmp_path / "quickstart" / "config.json").write_text("{}")
+    (tmp_path / "quickstart" / "log.jsonl").write_text("{}\n")
     assert "already holds a run" in refused()
+
+
+def test_a_start_that_failed_leaves_its_name_free(refused: Refuse) -> None:
+    for _ in range(2):
+        assert "nothing answers" in refused("base_url=http://127.0.0.1:9/v1", "max_retries=0")
+
+
+def test_a_secret_in_the_config_is_neither_accepted_nor_repeated(refused: Refuse, tmp_path: Path) -> None:
+    for setting in (
+        "base_url=http://user:s3cret@127.0.0.1:9/v1",
+        "base_url=http://127.0.0.1:9/v1?api-key=s3cret",
+        "api_key_env=sk-s3cret",
+    ):
+        message = refused(setting)
+        assert "api_key_env" in message
+        assert "s3cret" not in message
+    assert not (tmp_path / "quickstart").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (["data.instruction=  "], "`instruction` is empty"),
+        (["reward_weights=[0]"], "nothing could be learned"),
+        (['data.tasks=["sst2", "sst2"]'], "names one twice"),
+        (["data.tasks=sst2"], """as in --set 'data.tasks=["sst2"]'"""),
+        (["run_name= "], "not the name of a folder"),
+        (['reward_funcs=[":f"]'], "named package.module:function"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(refused: Refuse, settings: list[str], words: str) -> None:
+    assert words in refused(*settings)
 
 
 def task_of_ones_own(folder: Path, rows: list[dict[str, str]]) -> list[str]:

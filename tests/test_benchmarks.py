@@ -9,7 +9,7 @@ import pytest
 
 from scripts.bench_step import Measured, summary
 from scripts.benchmarking import PhaseMeter, TrainingFlops, parity
-from tests.launching import LAUNCHER, MODEL, finish, start
+from tests.launching import MODEL, finish, launched, start
 
 TINY = ("--dummy", "tiny", "--tokenizer", str(MODEL), "--kv-cache-gib", "1")
 WORKLOAD = ("--prompts", "2", "--generations", "8", "--completion", "16")
@@ -95,7 +95,7 @@ def test_truncated_completions_of_one_length_still_differ_in_reward() -> None:
 
 @pytest.mark.slow
 def test_bench_step_on_two_ranks(tmp_path: Path, data: Path) -> None:
-    command = (LAUNCHER, "--num_accelerators", "2", "--module", "scripts.bench_step", "--steps", "1", "--warmup", "1")
+    command = launched(2, "--module", "scripts.bench_step", "--steps", "1", "--warmup", "1")
     result, stdout = run_script(tmp_path, data, *command, ranks=2)
     ours = result["step"]["PRewrite"]
     assert result["ranks"] == 2

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from tests.launching import LAUNCHER, finish, start
+from tests.launching import finish, launched, start
 
 pytestmark = pytest.mark.slow
 
 
 def measure(ranks: int, model: str, folder: Path) -> dict:
     out = folder / "probe.json"
-    command = [LAUNCHER, "--num_accelerators", str(ranks), "tests/ranks/probe.py", model, str(out)]
+    command = launched(ranks, "tests/ranks/probe.py", model, str(out))
     code, stdout, stderr = finish(start(command, ranks=ranks))
     assert code == 0, stdout[-3000:] + stderr[-3000:]
     return json.loads(out.read_text())

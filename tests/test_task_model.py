@@ -4,13 +4,13 @@ import asyncio
 import itertools
 import logging
 import random
-import socket
 import time
 from email.utils import formatdate
 
 import pytest
 
 from prewrite.engine import task_endpoint
+from prewrite.engine.distributed import free_port
 from prewrite.engine.task_model import TaskModel
 from prewrite.engine.task_wire import retry_after_seconds
 from prewrite.errors import UserError
@@ -25,12 +25,6 @@ def task_model(base_url: str, **settings) -> TaskModel:
         concurrency=8, timeout=5.0, max_retries=3, max_failure_share=0.2,
     )  # fmt: skip
     return TaskModel(**(defaults | settings))
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.fixture(autouse=True)

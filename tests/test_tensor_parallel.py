@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from tests.launching import LAUNCHER, MODEL, finish, start
+from tests.launching import MODEL, finish, launched, start
 
 
 @pytest.mark.slow
@@ -22,7 +22,7 @@ def test_an_engine_of_two_ranks_follows_the_push_and_shares_out_its_samples(tmp_
     tokenizer.save_pretrained(tmp_path / "model")
 
     out = tmp_path / "report.json"
-    command = [LAUNCHER, "--num_accelerators", "2", "tests/ranks/tensor_parallel.py", str(tmp_path / "model"), str(out)]
+    command = launched(2, "tests/ranks/tensor_parallel.py", str(tmp_path / "model"), str(out))
     code, stdout, stderr = finish(start(command, ranks=2))
     assert code == 0, stdout[-3000:] + stderr[-3000:]
     report = json.loads(out.read_text())

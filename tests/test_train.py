@@ -13,7 +13,7 @@ import pytest
 
 from prewrite.engine.distributed import free_port
 from tests.fault_server import FaultServer, Reply, completion, query_of
-from tests.launching import LAUNCHER, SMALL, command_lines, descendants, finish, start, with_settings
+from tests.launching import SMALL, command_lines, descendants, finish, launched, start, with_settings
 
 pytestmark = pytest.mark.slow
 
@@ -41,7 +41,7 @@ def a_label(body: dict, tried: int) -> Reply:
 
 
 def test_the_quickstart_at_two_steps_on_two_ranks(tmp_path: Path) -> None:
-    command = [LAUNCHER, "--num_accelerators", "2", "train.py", *SMALL, "--set", f"output_dir={tmp_path}"]
+    command = launched(2, "train.py", *SMALL, "--set", f"output_dir={tmp_path}")
     code, stdout, stderr = finish(start(command, ranks=2))
     assert code == 0, stdout[-3000:] + stderr[-3000:]
     run = tmp_path / "quickstart"
@@ -115,8 +115,9 @@ def test_a_reward_that_raises_on_one_rank_ends_every_rank(tmp_path: Path, shallo
                 if process.poll() is None:
                     os.killpg(process.pid, signal.SIGKILL)
         queries = [query_of(body) for body in server.bodies]
-    assert (code_0, code_1) == (1, 1), told_by_0[-3000:] + told_by_1[-3000:]
-    assert "ZeroDivisionError: the reward broke" in told_by_1
+    assert (code_0, code_1) == (2, 2), told_by_0[-3000:] + told_by_1[-3000:]
+    assert "it raised ZeroDivisionError: the reward broke (" in told_by_1
+    assert "Traceback" not in told_by_0 + told_by_1
     assert "Traceback" not in told_by_0, "the rank that was well has nothing to tell"
     assert [step["step"] for step in read_lines(tmp_path / "quickstart" / "metrics.jsonl")] == [1]
     assert {row["instruction"] for row in read_lines(tmp_path / "quickstart" / "log.jsonl")} == {HARD_TEXT}
@@ -125,7 +126,7 @@ def test_a_reward_that_raises_on_one_rank_ends_every_rank(tmp_path: Path, shallo
 
 def test_ctrl_c_leaves_no_server_and_a_readable_run_folder(tmp_path: Path, shallow_model: str) -> None:
     settings = (f"policy.model={shallow_model}", f"task_model.model={shallow_model}", "max_steps=2000")
-    command = [LAUNCHER, "--num_accelerators", "1", "train.py", *SMALL]
+    command = launched(1, "train.py", *SMALL)
     process = start([*command, *with_settings(*settings, f"output_dir={tmp_path}")])
     metrics = tmp_path / "quickstart" / "metrics.jsonl"
     deadline = time.monotonic() + 400

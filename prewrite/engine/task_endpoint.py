@@ -137,4 +137,6 @@ def _read_key(api_key_env: str | None) -> str:
             f"task_model.api_key_env names the environment variable {api_key_env}, which is not set: "
             f"export {api_key_env}=<the key>, or set api_key_env to null for an endpoint without a key."
         )
+    if not (key.isascii() and key.isprintable()):
+        raise UserError(f"task_model.api_key_env: the key in {api_key_env} holds a line break or a letter no key has.")
     return key

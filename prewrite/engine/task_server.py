@@ -1,6 +1,7 @@
 """A vLLM server of our own for the task model, on a free local port, that ends on every way out."""
 
 import contextlib
+import json
 import logging
 import math
 import os
@@ -64,11 +65,7 @@ class TaskServer:
             *("--generation-config", "vllm"),  # no sampling defaults of the model repo's
             *("--no-enable-log-requests", "--disable-log-stats", "--uvicorn-log-level", "warning"),
             *(("--max-model-len", str(max_model_len)) if max_model_len is not None else ()),
-            *(
-                _gpu_arguments(gpu_memory_utilization, kv_cache_gib)
-                if torch.cuda.is_available()
-                else _CPU_ARGUMENTS
-            ),
+            *(_gpu_arguments(gpu_memory_utilization, kv_cache_gib) if torch.cuda.is_available() else _CPU_ARGUMENTS),
             *server_args,
         ]
         self._env = _server_environment(os.environ, kv_cache_gib=kv_cache_gib, gpus=gpus)
@@ -165,6 +162,11 @@ def _refuse_no_model(model: str) -> None:
             f"task_model.model {model!r} is no model folder: it has no config.json. Give a folder with config.json, "
             "the weights and the tokenizer, or a hub name."
         )
+    if folder.exists():
+        try:
+            json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise UserError(f"task_model.model {model!r}: its config.json is no JSON ({error}).") from error
     if not folder.exists() and (folder.is_absolute() or model.startswith(".") or model.count("/") > 1):
         raise UserError(f"task_model.model {model!r}: no such folder, and no hub name (owner/name) either.")
 

@@ -104,7 +104,8 @@ def _set_up(arguments: argparse.Namespace) -> _Setup:
 def _result_file(arguments: argparse.Namespace, task: Task) -> Path:
     limited = f"_first_{arguments.limit}" if arguments.limit else ""
     out: Path = arguments.out or arguments.prompts.with_name(f"evaluation_{task.name}{limited}.json")
-    if out.is_dir() or not os.access(out.parent, os.W_OK):
+    is_taken = os.path.lexists(out) and (out.is_symlink() or not out.is_file())  # a rename would replace a device
+    if is_taken or not os.access(out.parent, os.W_OK):
         raise UserError(f"{out}: cannot be written; give a file in a folder that exists and is writable, with --out")
     return out
 

@@ -12,6 +12,8 @@ from prewrite.config_loading import dump_config
 from prewrite.errors import UserError
 from prewrite.types import Rollout
 
+_LINES = ("metrics.jsonl", "log.jsonl", "dev.jsonl")  # a folder with none of them is a start that failed
+
 
 class Journal:
     """Writes a run folder; rank 0 alone has one. Each line is flushed, so a killed run leaves a readable folder."""
@@ -19,7 +21,7 @@ class Journal:
     def __init__(self, config: Config):
         self.folder = Path(config.output_dir) / config.run_name
         self.best: Mapping[str, Any] = {}
-        if (self.folder / "config.json").exists():
+        if any((self.folder / name).exists() for name in _LINES):
             raise UserError(
                 f"run folder {self.folder} already holds a run; a run is never written over: give another name "
                 "(--set run_name=...) or move the folder away"

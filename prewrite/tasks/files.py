@@ -61,6 +61,8 @@ def _instruction_row(row: dict[str, Any], where: str) -> InstructionRow:
     for column in ("instruction", "dataset_name"):
         if not isinstance(row[column], str) or not row[column].strip():
             raise UserError(f"{where}: the column {column!r} is {row[column]!r}; it must be a text that is not empty.")
+        if row[column].encode("utf-8", "ignore").decode("utf-8") != row[column]:
+            raise UserError(f"{where}: the column {column!r} holds half a character (a lone surrogate); take it out.")
     if isinstance(tags, str) or not all(isinstance(tag, str) for tag in tags):
         raise UserError(f"{where}: the column 'tags' is {tags!r}; it must be a list of texts, as in [\"problem\"].")
     return InstructionRow(

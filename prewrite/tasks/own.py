@@ -37,12 +37,15 @@ def task_from_settings(
         faults.append(f"target {target!r} is one of the fields, so every query would show the gold")
     if not default_instruction.strip():
         faults.append("default_instruction is empty")
-    if kind == "classification" and (len(labels) < 2 or len(set(labels)) < len(labels)):
-        faults.append(f"labels is {list(labels)}; a classification needs at least two different ones")
+    distinct = {label.strip().casefold() for label in labels} - {""}
+    if kind == "classification" and (len(labels) < 2 or len(distinct) < len(labels)):
+        faults.append(
+            f"labels is {list(labels)}; a classification needs at least two, none empty, that differ by more than case"
+        )
     if kind != "classification" and labels:
         faults.append(f"labels is {list(labels)}; only a classification has labels")
     if faults:
-        raise UserError("the task section: " + "; ".join(faults) + ".")
+        raise UserError(f"the task section of {name!r}: " + "; ".join(faults) + ".")
     return Task(
         name=name,
         kind=kinds[kind],

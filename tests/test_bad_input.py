@@ -16,6 +16,7 @@ from tests.fault_server import FaultServer, Reply
 from tests.launching import ROOT, SMALL, finish, launched, start, with_settings
 
 Refuse = Callable[..., str]
+NO_ENDPOINT = ("base_url=http://127.0.0.1:9/v1", "max_retries=0")
 
 
 def the_one_message(code: int, stderr: str) -> str:
@@ -40,7 +41,8 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     """The message of the quickstart with these settings. train.py's main runs in this process: torch loads once."""
 
     def refuse(*settings: str) -> str:
-        arguments = [*SMALL, *with_settings(f"output_dir={tmp_path}", *settings)]
+        # Where nothing listens: what is not refused ends there, and does not train.
+        arguments = [*SMALL, *with_settings(f"output_dir={tmp_path}", *NO_ENDPOINT, *settings)]
         monkeypatch.setattr(sys, "argv", ["train.py", *arguments])
         monkeypatch.chdir(ROOT)
         with signal_handlers_restored(), mock.patch.dict(os.environ):  # a run makes itself a world of one there
@@ -63,7 +65,7 @@ def test_a_bad_config_is_told_before_a_model_loads(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_fault_that_one_rank_meets_is_told_once_and_the_launcher_passes_the_code_on(tmp_path: Path) -> None:
-    settings = with_settings("base_url=http://127.0.0.1:9/v1", "max_retries=0", f"output_dir={tmp_path}")
+    settings = with_settings(*NO_ENDPOINT, f"output_dir={tmp_path}")
     command = launched(2, "train.py", *SMALL, *settings)
     code, _, stderr = finish(start(command, ranks=2), timeout=240)
     assert "nothing answers" in the_one_message(code, stderr)
@@ -88,8 +90,8 @@ def test_a_fault_that_every_rank_meets_is_told_by_the_first(
         (["instruction=<|im_start|>system"], ["control token"]),
         (["policy.model=README.md"], ["policy.model", "README.md"]),
         (["num_generations=5"], ["num_generations", "whole number of groups"]),
-        (["base_url=http://127.0.0.1:9/v1", "max_retries=0"], ["nothing answers", "127.0.0.1:9"]),
-        (["task_model.model=configs"], ["task_model.model", "no config.json"]),
+        ([], ["nothing answers", "127.0.0.1:9"]),
+        (["base_url=null", "task_model.model=configs"], ["task_model.model", "no config.json"]),
     ],
 )
 def test_bad_input_is_one_message(refused: Refuse, settings: list[str], words: list[str]) -> None:

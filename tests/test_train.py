@@ -118,7 +118,6 @@ def test_a_reward_that_raises_on_one_rank_ends_every_rank(tmp_path: Path, shallo
     assert (code_0, code_1) == (2, 2), told_by_0[-3000:] + told_by_1[-3000:]
     assert "it raised ZeroDivisionError: the reward broke (" in told_by_1
     assert "Traceback" not in told_by_0 + told_by_1
-    assert "Traceback" not in told_by_0, "the rank that was well has nothing to tell"
     assert [step["step"] for step in read_lines(tmp_path / "quickstart" / "metrics.jsonl")] == [1]
     assert {row["instruction"] for row in read_lines(tmp_path / "quickstart" / "log.jsonl")} == {HARD_TEXT}
     assert sum(query.startswith(f"{HARD_TEXT}\nSentence: ") for query in queries) == 12, "one for each dev example"

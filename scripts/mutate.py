@@ -138,7 +138,7 @@ def mutants(source: str) -> Iterator[tuple[str, int, ast.Module]]:
             scopes = [follow(tree, path[:depth]) for depth in range(len(path))]
             functions = [scope.name for scope in scopes if isinstance(scope, ast.FunctionDef)]
             where = functions[-1] if functions else "module"
-            yield f"{where}: {first[0]}  ->  {first[1]}", node.lineno, ast.fix_missing_locations(mutated)  # type: ignore
+            yield f"{where}: {first[0]}  ->  {first[1]}", node.lineno, ast.fix_missing_locations(mutated)  # type: ignore  # a copied Module
 
 
 Path_ = tuple[tuple[str, int | None], ...]

@@ -367,6 +367,26 @@ def test_a_base_url_that_is_none_is_the_users_fault(base_url):
         task_model(base_url)
 
 
+def test_a_netrc_entry_for_the_endpoint_does_not_replace_its_key(monkeypatch, tmp_path):
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login someone password secret\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    monkeypatch.setenv("TASK_KEY", "sk-task")
+    monkeypatch.setattr(task_endpoint, "_LOOPBACK", set())  # as an endpoint on another machine
+    with FaultServer() as server, task_model(server.base_url, api_key_env="TASK_KEY") as model:
+        assert model.ask([Call("q")]) == [Answer(text="q", finish_reason="stop")]
+    assert server.keys == ["Bearer sk-task"]
+
+
+def test_an_endpoint_elsewhere_is_asked_by_way_of_the_proxy_of_the_environment(monkeypatch):
+    with FaultServer() as proxy:
+        monkeypatch.setenv("http_proxy", proxy.base_url.removesuffix("/v1"))
+        with task_model("http://endpoint.invalid/v1") as model:
+            assert model.ask([Call("q")]) == [Answer(text="q", finish_reason="stop")]
+        monkeypatch.setenv("no_proxy", "endpoint.invalid")
+        with task_model("http://endpoint.invalid/v1", max_retries=0) as model:
+            assert "no connection" in model.ask([Call("q")])[0].error
+
+
 def test_a_proxy_of_the_environment_is_not_asked_for_a_local_server(monkeypatch):
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
     with FaultServer() as server, task_model(server.base_url, max_retries=0) as model:

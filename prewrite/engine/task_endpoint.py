@@ -8,6 +8,7 @@ import asyncio
 import json
 import os
 import random
+import urllib.request
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -63,7 +64,10 @@ class Endpoint:
         self._api_key = _read_key(api_key_env)
         self._slots = asyncio.Semaphore(concurrency)
         self._jitter = random.Random()  # its own: the trainer's global generator must not depend on retries
-        self._trust_env = url.hostname not in _LOOPBACK  # a proxy of the environment is not for this machine
+        # Of the environment its proxy alone, and not for this machine: aiohttp's trust_env would read ~/.netrc as well,
+        # and a login found there contradicts the key.
+        is_direct = url.hostname in _LOOPBACK or bool(urllib.request.proxy_bypass(url.hostname))
+        self._proxy = None if is_direct else urllib.request.getproxies().get(url.scheme)
         self._session: aiohttp.ClientSession | None = None
 
     def __repr__(self) -> str:
@@ -119,9 +123,8 @@ class Endpoint:
                 connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_SECONDS),
                 headers={"Authorization": f"Bearer {self._api_key}"},
                 timeout=aiohttp.ClientTimeout(total=None),
-                trust_env=self._trust_env,
             )
-        async with self._session.request(method, self.base_url + path, json=body) as reply:
+        async with self._session.request(method, self.base_url + path, json=body, proxy=self._proxy) as reply:
             return reply.status, reply.headers, self._without_key((await reply.read()).decode("utf-8", "replace"))
 
     def _without_key(self, text: str) -> str:

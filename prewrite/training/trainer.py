@@ -89,8 +89,9 @@ class Trainer:
                 self._train_on_fresh_rollouts(console)
         finally:
             console.close()
-        if self.with_.journal is not None and self.with_.selection is not None:
-            console.say(outcome(self.with_.journal.best))
+        if self.with_.journal is not None:
+            if self.with_.selection is not None:
+                console.say(outcome(self.with_.journal.best))
             console.say(f"run folder: {self.with_.journal.folder}")
 
     def _train_on_fresh_rollouts(self, console: Console) -> None:

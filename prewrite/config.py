@@ -36,10 +36,12 @@ class PolicySettings(Section):
     """folder or hub name of a chat model in the transformers format"""
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     """type of the weights in forward and backward; the optimizer's master copy is always float32"""
-    attn_implementation: str = "sdpa"
-    """attention of the training forward, as transformers names it"""
+    attn_implementation: str = "packed"
+    """attention of the training forward; packed computes no padding; sdpa or eager for architectures it refuses"""
     gradient_checkpointing: bool = False
     """recompute activations in the backward pass: less memory, about a third more time"""
+    offload_optimizer: bool = False
+    """keep master weights, gradients and optimizer state in CPU memory: 16 bytes a weight less on the GPUs, slower"""
 
 
 class DataSettings(Section):
@@ -57,6 +59,8 @@ class DataSettings(Section):
     """use only the first so many examples of the shuffled train split; null = all"""
     dev_size: Positive = 200
     """examples cut from the train split, by seed, on which rewrites are chosen"""
+    min_words: Count = 0
+    """leave out shorter train and dev examples: SST-2's train split is half phrases, its test split has sentences"""
 
     @model_validator(mode="after")
     def _one_source(self) -> "DataSettings":

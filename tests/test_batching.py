@@ -5,7 +5,15 @@ import random
 import pytest
 import torch
 
-from prewrite.algorithm.batching import Batch, collate, completion_mask, deal, micro_batches, pack_by_tokens
+from prewrite.algorithm.batching import (
+    Batch,
+    collate,
+    completion_mask,
+    deal,
+    micro_batches,
+    pack_by_tokens,
+    pack_evenly,
+)
 from prewrite.types import Sample
 
 
@@ -25,6 +33,7 @@ def test_hand_worked():
     assert batch.mask_BT.tolist() == [[False, True, True, True], [True, True, False, False], [False, False, True, True]]
     assert batch.advantage_B.tolist() == [0.5, -0.5, 1.0]
     assert batch.length_B.tolist() == [4, 2, 4]
+    assert batch.num_positions == 10
     expected = torch.tensor([[0, -0.1, -0.2, -0.3], [-0.1, -0.2, 0, 0], [0, 0, -0.1, -0.2]])
     torch.testing.assert_close(batch.sampler_logprob_BT, expected)
     assert (batch.input_ids_BT.dtype, batch.target_BT.dtype, batch.mask_BT.dtype) == (
@@ -82,6 +91,7 @@ def test_select_takes_rows_in_order_and_trims_to_the_longest():
     assert part.advantage_B.tolist() == [-0.5]
     torch.testing.assert_close(part.old_logprob_BT, torch.tensor([[-1.1, -1.2]]))
     assert part.ref_logprob_BT is None
+    assert (part.num_tokens, part.num_positions) == (2, 2)
     assert batch.select([1, 0]).input_ids_BT.tolist() == [[3, 7, 0, 0], [1, 2, 5, 6]]
     assert batch.select([2, 0]).input_ids_BT.tolist() == [[4, 4, 4, 8], [1, 2, 5, 6]]
 
@@ -103,7 +113,8 @@ def test_an_empty_micro_batch_counts_for_nothing():
 
 def test_to_moves_every_tensor():
     batch = collate(SAMPLES, torch.tensor([0.5, -0.5, 1.0]), pad_token_id=0).to("meta")
-    assert {tensor.device.type for tensor in vars(batch).values() if tensor is not None} == {"meta"}
+    assert {value.device.type for value in vars(batch).values() if isinstance(value, torch.Tensor)} == {"meta"}
+    assert (batch.num_tokens, batch.num_positions) == (7, 10), "counted before the move"
 
 
 def test_micro_batches_by_count():
@@ -148,6 +159,30 @@ def test_packs_hand_worked():
     assert pack_by_tokens([30, 30], 20) == [[0], [1]]
     assert pack_by_tokens([10, 10], 19) == [[0], [1]]
     assert pack_by_tokens([], 20) == []
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+def test_even_packs_are_few_and_equally_full(world_size):
+    rng = random.Random(world_size)
+    lengths = [rng.randint(50, 700) for _ in range(200)]
+    packs = pack_evenly(lengths, 4096, world_size)
+    assert sorted(row for pack in packs for row in pack) == list(range(200))
+    filled = [sum(lengths[row] for row in pack) for pack in packs]
+    assert max(filled) <= 4096
+    assert max(filled) - min(filled) < 100, "about the shortest rows"
+    assert len(packs) % world_size == 0
+    assert len(packs) <= -(-sum(lengths) // 4096) + world_size, "at most a round more than the tokens need"
+
+
+def test_even_packs_hand_worked():
+    # 24 positions in micro-batches of at most 13: two; 9, then 7, 5 and 3 each to the emptier one: 9 + 3 and 7 + 5
+    assert pack_evenly([3, 9, 5, 7], 13, 1) == [[1, 0], [3, 2]]
+    # 8 + 8 + 8 do not fit twice into 12, though 24 positions would
+    assert pack_evenly([8, 8, 8], 12, 1) == [[0], [1], [2]]
+    # 32 positions, one row of 30: the limit is 30, so two
+    assert pack_evenly([30, 2], 10, 1) == [[0], [1]]
+    assert pack_evenly([5], 10, 4) == [[0]]
+    assert pack_evenly([], 10, 2) == []
 
 
 @pytest.mark.parametrize(("count", "world_size"), [(1, 1), (5, 2), (4, 2), (1, 4), (7, 3)])

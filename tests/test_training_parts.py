@@ -70,13 +70,20 @@ def test_a_group_may_span_ranks_and_no_sample_is_lost(size: int, ranks_per_engin
         assert asked[rank] == asked[rank - rank % ranks_per_engine], "the ranks of one engine ask it the same"
 
 
-def updater(world_size: int, rank: int, **training) -> Updater:
-    policy = SimpleNamespace(world=World(rank, world_size, CPU))
+def updater(world_size: int, rank: int, *, computes_padding: bool = True, **training) -> Updater:
+    policy = SimpleNamespace(world=World(rank, world_size, CPU), computes_padding=computes_padding)
     settings = TrainingSettings(max_steps=1, logprob_chunk_tokens=4, **training)
     return Updater(policy, None, LossSettings(), settings, max_completion_length=8, rollouts_per_step=5)
 
 
-@pytest.mark.parametrize("shape", [{"per_device_train_batch_size": 2}, {"max_tokens_per_micro_batch": 8}])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"per_device_train_batch_size": 2},
+        {"max_tokens_per_micro_batch": 8},
+        {"max_tokens_per_micro_batch": 8, "computes_padding": False},
+    ],
+)
 def test_every_rank_plans_the_same_forwards_and_every_row_is_trained_once(shape: dict) -> None:
     batch = collate([sample(length) for length in (1, 6, 3, 2, 5)], [1.0, -1.0, 0.5, 0.0, 2.0], pad_token_id=0)
     plans = [updater(3, rank, **shape).plan(batch, range(5)) for rank in range(3)]

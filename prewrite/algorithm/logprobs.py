@@ -25,6 +25,7 @@ def chunked_logprobs(
     target_BT: Tensor,
     *,
     mask_BT: Tensor | None = None,
+    num_tokens: int | None = None,
     temperature: float = 1.0,
     chunk_tokens: int = 2048,
     num_chunks: int | None = None,
@@ -44,6 +45,7 @@ def chunked_logprobs(
 
     head: from hidden states [n, H] to logits [n, V]. Under ZeRO-3 the module itself, whose hooks gather its weights.
     mask_BT: positions wanted; elsewhere both results are 0 and the head is not run.
+    num_tokens: how many those are, where known: to ask a GPU is to wait for all that it has still to do.
     chunk_tokens: positions of a chunk at most, unless `num_chunks` says more or fewer chunks.
     num_chunks: head calls. Under ZeRO-3 each one is a collective: all ranks must pass the same number, the largest
         `count_chunks` among them, or they wait for each other for ever. Positions are dealt out evenly; where there are
@@ -56,7 +58,9 @@ def chunked_logprobs(
     The surprise: on a GPU the step from logits to log-probs is compiled, which is what makes recomputing the logits
     cheaper than the plain way that does not; the first call takes up to a minute.
     """
-    position_N = (torch.ones_like(target_BT) if mask_BT is None else mask_BT).flatten().nonzero().squeeze(1)
+    mask_BT = torch.ones_like(target_BT) if mask_BT is None else mask_BT
+    num_tokens = int(mask_BT.sum()) if num_tokens is None else num_tokens
+    position_N = torch.nonzero_static(mask_BT.flatten(), size=num_tokens).squeeze(1)
     chunks = count_chunks(len(position_N), chunk_tokens) if num_chunks is None else num_chunks
     dummies = max(0, chunks - len(position_N))
     run_N = torch.cat([position_N, position_N.new_zeros(dummies)])

@@ -29,8 +29,10 @@ from prewrite.algorithm.batching import Batch
 from prewrite.algorithm.logprobs import chunked_logprobs
 from prewrite.config import PolicySettings, TrainingSettings
 from prewrite.engine.distributed import World
+from prewrite.engine.packed_attention import PACKED, Packing
 from prewrite.errors import UserError
 
+GRADIENT_BUCKET_NUMEL = 200_000_000  # gradients reduced at once
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
 
@@ -46,20 +48,28 @@ class LogprobModel(nn.Module):
     def forward(self, batch: Batch, num_chunks: int, entropy_grad: bool) -> tuple[Tensor, Tensor]:
         """(logprob_BT, entropy_BT) in float32, 0 where the batch's mask is off.
 
-        Rows are padded on the right, so that causal attention alone keeps padding out.
+        Packed, the rows stand in one row without padding. Otherwise they are padded on the right, so that causal
+        attention alone keeps padding out.
         """
-        hidden_BTH = self.lm.get_decoder()(input_ids=batch.input_ids_BT, use_cache=False).last_hidden_state
-        return chunked_logprobs(
-            hidden_BTH,
+        ids, target, mask = batch.input_ids_BT, batch.target_BT, batch.mask_BT
+        packing = None
+        if self.lm.config._attn_implementation == PACKED:
+            packing = Packing.of(batch.length_B, mask.shape[1], batch.num_positions)
+            ids, target, mask = packing.pack(ids), packing.pack(target), packing.pack(mask)
+        keywords = packing.keywords if packing else {}
+        logprob, entropy = chunked_logprobs(
+            self.lm.get_decoder()(input_ids=ids, use_cache=False, **keywords).last_hidden_state,
             self.lm.get_output_embeddings(),
-            batch.target_BT,
-            mask_BT=batch.mask_BT,
+            target,
+            mask_BT=mask,
+            num_tokens=batch.num_tokens,
             temperature=self.temperature,
             chunk_tokens=self.chunk_tokens,
             num_chunks=num_chunks,
             entropy_grad=entropy_grad,
             **_logit_shape(self.lm.config),
         )
+        return (packing.unpack(logprob), packing.unpack(entropy)) if packing else (logprob, entropy)
 
 
 def _logit_shape(config: Any) -> dict[str, float]:
@@ -98,6 +108,11 @@ class Policy:
             self.model.requires_grad_(False)
         self.engine: Any = deepspeed.initialize(model=self.model, config=config)[0]
         self.engine.train(trainable)
+
+    @property
+    def computes_padding(self) -> bool:
+        """Whether padding costs a forward as much as tokens do."""
+        return self.lm.config._attn_implementation != PACKED
 
     def logprobs(self, batch: Batch, num_chunks: int, *, entropy_grad: bool = False) -> tuple[Tensor, Tensor]:
         """(logprob_BT, entropy_BT) of the batch under the present weights. A collective.
@@ -146,11 +161,27 @@ def load_tokenizer(settings: PolicySettings) -> Any:
 
 def _load(settings: PolicySettings) -> Any:
     try:
-        return AutoModelForCausalLM.from_pretrained(
+        lm = AutoModelForCausalLM.from_pretrained(
             settings.model, dtype=DTYPES[settings.dtype], attn_implementation=settings.attn_implementation
         )
     except (OSError, ValueError, SafetensorError) as error:
         raise _no_model(settings, error) from error
+    if settings.attn_implementation == PACKED:
+        _refuse_packing(lm)
+    return lm
+
+
+def _refuse_packing(lm: Any) -> None:
+    """UserError where packed attention would leave something out that the architecture's own attention does."""
+    config = lm.config.get_text_config()
+    own = [kind for kind in set(getattr(config, "layer_types", None) or []) if kind != "full_attention"]
+    if getattr(config, "attn_logit_softcapping", None):
+        own.append("capped attention scores")
+    if own or not lm._supports_attention_backend:
+        raise UserError(
+            f"policy.attn_implementation={PACKED!r} is plain causal attention, and {type(lm).__name__} has "
+            f"{', '.join(sorted(own)) or 'one of its own'}: set it to 'sdpa' or 'eager'"
+        )
 
 
 def _no_model(settings: PolicySettings, error: Exception) -> UserError:
@@ -164,12 +195,23 @@ def _no_model(settings: PolicySettings, error: Exception) -> UserError:
 
 
 def _deepspeed_config(settings: PolicySettings, training: TrainingSettings, world: World) -> dict[str, Any]:
+    on_gpu = world.device.type == "cuda"
+    offload = {"offload_optimizer": {"device": "cpu", "pin_memory": on_gpu}} if settings.offload_optimizer else {}
     return {
         # Micro-batches are counted by us (`Policy.backward`); for DeepSpeed every step is one.
         "train_micro_batch_size_per_gpu": training.per_device_train_batch_size,
         "gradient_accumulation_steps": 1,
         "train_batch_size": training.per_device_train_batch_size * world.size,
-        "zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 1_000_000, "overlap_comm": True},
+        "zero_optimization": {
+            "stage": 3,
+            "stage3_param_persistence_threshold": 1_000_000,
+            "reduce_bucket_size": GRADIENT_BUCKET_NUMEL,
+            # Both cost the host a call for each weight, and buy a single rank nothing.
+            "overlap_comm": world.size > 1,
+            "memory_efficient_linear": world.size > 1 and not settings.gradient_checkpointing,
+            **offload,
+        },
+        "zero_force_ds_cpu_optimizer": False,
         "bf16": {"enabled": settings.dtype == "bfloat16"},
         "data_types": {"grad_accum_dtype": "fp32"},
         "gradient_clipping": training.max_grad_norm,
@@ -180,6 +222,7 @@ def _deepspeed_config(settings: PolicySettings, training: TrainingSettings, worl
                 "betas": [training.adam_beta1, training.adam_beta2],
                 "weight_decay": training.weight_decay,
                 "torch_adam": True,  # DeepSpeed's own Adam compiles an extension at the start
+                "fused": True,
             },
         },
     }

@@ -29,7 +29,13 @@ class _Loaded:
 
 
 def load_examples(
-    task: Task, split: Split, *, local_dir: Path | None = None, dev_size: int = 0, seed: int = 0
+    task: Task,
+    split: Split,
+    *,
+    local_dir: Path | None = None,
+    dev_size: int = 0,
+    min_words: int = 0,
+    seed: int = 0,
 ) -> list[Example]:
     """The examples of one split.
 
@@ -37,6 +43,7 @@ def load_examples(
     of the shuffled rows are dev, the others train. test is the whole test source, in its own order. A train row that
     repeats a test row is refused, or left out where the task says why the hub's copy has such rows.
 
+    min_words: train and dev rows with fewer words in their fields are left out; the test keeps all its rows.
     local_dir: the data folder; None = the folder that PREWRITE_DATA names, or, where it is not set, the hub.
     Raises UserError for every fault of the data: missing, empty, overlapping, a row without a column, an unknown label.
     """
@@ -44,7 +51,12 @@ def load_examples(
     test = _load(task, task.test, folder)
     if split == "test":
         return test.examples
-    pool = _train_pool(task, _load(task, task.train, folder), test)
+    whole_pool = _train_pool(task, _load(task, task.train, folder), test)
+    pool = [example for example in whole_pool if _num_words(example) >= min_words]
+    if whole_pool and not pool:
+        raise UserError(
+            f"{task.name}: none of the {len(whole_pool)} train rows has data.min_words={min_words} words; lower it."
+        )
     random.Random(seed).shuffle(pool)
     if split == "train":
         return require_rows(pool[dev_size:], f"{task.name} train", f"dev_size={dev_size} (of {len(pool)} rows)")
@@ -73,6 +85,10 @@ def data_folder(local_dir: Path | None) -> Path | None:
 def normalised_text(example: Example) -> str:
     """The text by which two examples count as the same row: all fields, without case, white space and width forms."""
     return "|".join("".join(unicodedata.normalize("NFKC", text).casefold().split()) for text in example.fields.values())
+
+
+def _num_words(example: Example) -> int:
+    return sum(len(text.split()) for text in example.fields.values())
 
 
 def overlapping(examples: Sequence[Example], others: Sequence[Example]) -> list[Example]:

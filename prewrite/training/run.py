@@ -127,7 +127,7 @@ def examples(
     local_dir = Path(data.local_dir) if data.local_dir else None
     train, dev = {}, {}
     for name, task in tasks.items():
-        cut = {"local_dir": local_dir, "dev_size": data.dev_size, "seed": config.seed}
+        cut = {"local_dir": local_dir, "dev_size": data.dev_size, "min_words": data.min_words, "seed": config.seed}
         train[name] = load_examples(task, "train", **cut)[: data.num_train_examples]
         dev[name] = load_examples(task, "dev", **cut)
     return train, dev

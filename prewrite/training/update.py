@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from prewrite.algorithm.batching import Batch, deal, micro_batches, pack_by_tokens
+from prewrite.algorithm.batching import Batch, deal, micro_batches, pack_by_tokens, pack_evenly
 from prewrite.algorithm.logprobs import count_chunks
 from prewrite.algorithm.losses import PolicyLoss, entropy_quantile, policy_loss
 from prewrite.algorithm.metrics import LossMetrics, merge_metrics, metric_values
@@ -23,7 +23,7 @@ from prewrite.engine.policy import Policy
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """rows: indices into the batch; num_chunks: head calls, the the same on every rank."""
+    """rows: indices into the batch; num_chunks: head calls, the same on every rank."""
 
     rows: list[int]
     batch: Batch
@@ -89,12 +89,13 @@ class Updater:
 
     def plan(self, batch: Batch, rows: Sequence[int]) -> StepPlan:
         """The cut of one optimizer step's rows, and this rank's share of it."""
-        step = batch.select(rows)
-        if self.training.max_tokens_per_micro_batch:
-            packs = pack_by_tokens(step.length_B.tolist(), self.training.max_tokens_per_micro_batch)
+        step, world = batch.select(rows), self.policy.world
+        if (max_tokens := self.training.max_tokens_per_micro_batch) and self.policy.computes_padding:
+            packs = pack_by_tokens(step.length_B.tolist(), max_tokens)
+        elif max_tokens:
+            packs = pack_evenly(step.length_B.tolist(), max_tokens, world.size)
         else:
             packs = micro_batches(step, size=self.training.per_device_train_batch_size)
-        world = self.policy.world
         shares = deal(packs, world.size)
         tokens_B = step.mask_BT.sum(1)
         micros = []
@@ -118,7 +119,7 @@ class Updater:
 
     def _update(self, plan: StepPlan, learning_rate: float) -> Update:
         """One optimizer step; none where every advantage is 0 and no other term pulls (a step of momentum alone)."""
-        parts, gaps = [], {}
+        parts, gaps = [], []  # both stay on the device until the step is over: to read one is to wait for it
         for index, micro in enumerate(plan.micro_batches):
             batch = micro.batch.to(self.policy.world.device)
             with torch.set_grad_enabled(plan.teaches):
@@ -130,9 +131,14 @@ class Updater:
                 self.policy.backward(loss.value, last=index == len(plan.micro_batches) - 1)
             parts.append(loss.metrics)
             old_BT = logprob_BT.detach() if batch.old_logprob_BT is None else batch.old_logprob_BT
-            gaps |= dict(zip(micro.rows, _row_gaps(batch, old_BT), strict=False))  # an empty one has a dummy row
+            gaps.append(_row_gaps(batch, old_BT))
         grad_norm = self.policy.step(learning_rate) if plan.teaches else 0.0
-        shared = distributed.gather((_on_cpu(merge_metrics(parts)), gaps))
+        row_gaps = {
+            row: value
+            for micro, gap_B in zip(plan.micro_batches, gaps, strict=True)
+            for row, value in zip(micro.rows, gap_B.tolist(), strict=False)  # an empty one has a dummy row
+        }
+        shared = distributed.gather((_on_cpu(merge_metrics(parts)), row_gaps))
         metrics = metric_values(merge_metrics(part for part, _ in shared))
         metrics |= {"grad_norm": grad_norm, "learning_rate": learning_rate, "skipped": float(not plan.teaches)}
         return Update(metrics, {row: gap for _, part in shared for row, gap in part.items()})
@@ -211,9 +217,9 @@ def _with(micro: MicroBatch, **tensors: Tensor) -> MicroBatch:
     return dataclasses.replace(micro, batch=dataclasses.replace(micro.batch, **tensors))
 
 
-def _row_gaps(batch: Batch, old_logprob_BT: Tensor) -> list[float]:
+def _row_gaps(batch: Batch, old_logprob_BT: Tensor) -> Tensor:
     gap_BT = (old_logprob_BT - batch.sampler_logprob_BT).abs().masked_fill(~batch.mask_BT, 0.0)
-    return (gap_BT.sum(1) / batch.mask_BT.sum(1).clamp(min=1)).tolist()
+    return gap_BT.sum(1) / batch.mask_BT.sum(1).clamp(min=1)
 
 
 def _on_cpu(metrics: LossMetrics) -> LossMetrics:

@@ -1,0 +1,73 @@
+"""Packed attention against transformers' own on padded rows: the same log-probs, and the same gradients."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, Gemma2Config, Gemma2ForCausalLM, LlamaConfig, MistralConfig, Qwen2Config
+
+from prewrite.algorithm.batching import collate
+from prewrite.config import PolicySettings
+from prewrite.engine.packed_attention import Packing
+from prewrite.engine.policy import LogprobModel, _load
+from prewrite.errors import UserError
+from prewrite.types import Sample
+
+SHAPE = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 50}
+LENGTHS = [(3, 5), (1, 1), (7, 2), (2, 9)]
+
+
+def batch():
+    samples = [
+        Sample(tuple(range(1, prompt + 1)), tuple(range(9, 9 + length)), (-1.0,) * length, "", "stop")
+        for prompt, length in LENGTHS
+    ]
+    return collate(samples, [1.0, -1.0, 0.5, 2.0], pad_token_id=49)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [LlamaConfig(num_key_value_heads=2, **SHAPE), Qwen2Config(num_key_value_heads=4, **SHAPE)],
+    ids=["shared heads", "own heads and biases"],
+)
+@pytest.mark.parametrize("gradient_checkpointing", [False, True])
+def test_the_same_as_eager_attention_on_padded_rows(config, gradient_checkpointing):
+    found = []
+    for attention in ("eager", "packed"):
+        torch.manual_seed(0)
+        lm = AutoModelForCausalLM.from_config(config, attn_implementation=attention, dtype=torch.float32).train()
+        if gradient_checkpointing:
+            lm.gradient_checkpointing_enable()
+        logprob_BT, entropy_BT = LogprobModel(lm, temperature=0.7, chunk_tokens=4)(batch(), 5, False)
+        (logprob_BT.sum(1) * torch.tensor([1.0, -1.0, 0.5, 2.0])).sum().backward()
+        found.append((logprob_BT, entropy_BT, [parameter.grad for parameter in lm.parameters()]))
+    (logprob_BT, entropy_BT, gradients), (packed_BT, packed_entropy_BT, packed_gradients) = found
+    assert logprob_BT.shape == (4, 10)
+    torch.testing.assert_close(packed_BT, logprob_BT, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(packed_entropy_BT, entropy_BT, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(packed_gradients, gradients, rtol=1e-4, atol=1e-5)
+
+
+def test_a_packed_row_holds_the_sequences_without_their_padding():
+    rows = batch()
+    packing = Packing.of(rows.length_B, 10, rows.num_positions)
+    assert packing.pack(rows.input_ids_BT).shape == (1, 7 + 1 + 8 + 10)
+    assert packing.keywords["position_ids"][0].tolist() == [*range(7), 0, *range(8), *range(10)]
+    assert packing.keywords["cu_seq_lens_q"].tolist() == [0, 7, 8, 16, 26]
+    is_real_BT = torch.arange(10) < rows.length_B[:, None]
+    restored_BT = packing.unpack(packing.pack(rows.input_ids_BT))
+    assert restored_BT.equal(rows.input_ids_BT * is_real_BT)
+
+
+def test_architectures_whose_attention_does_more_are_refused(tmp_path: Path):
+    Gemma2ForCausalLM(Gemma2Config(num_key_value_heads=2, head_dim=8, **SHAPE)).save_pretrained(tmp_path)
+    with pytest.raises(UserError, match=r"Gemma2.* has capped attention scores, sliding_attention: set it to 'sdpa'"):
+        _load(PolicySettings(model=str(tmp_path)))
+    assert _load(PolicySettings(model=str(tmp_path), attn_implementation="eager")) is not None
+
+
+def test_a_window_shorter_than_a_sequence_is_refused():
+    config = MistralConfig(num_key_value_heads=2, sliding_window=6, **SHAPE)
+    lm = AutoModelForCausalLM.from_config(config, attn_implementation="packed", dtype=torch.float32)
+    with pytest.raises(UserError, match=r"a window of 6 tokens and got one of 10: set it to 'sdpa'"):
+        LogprobModel(lm, temperature=1.0, chunk_tokens=4)(batch(), 5, False)

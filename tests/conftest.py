@@ -20,3 +20,21 @@ def shallow_model(tmp_path_factory: pytest.TempPathFactory) -> str:
     model.save_pretrained(folder)
     AutoTokenizer.from_pretrained(MODEL).save_pretrained(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def random_model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Folder of a random model of two layers, whose four heads two ranks can share."""
+    import torch
+    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+    folder = str(tmp_path_factory.mktemp("random_model"))
+    tokenizer = AutoTokenizer.from_pretrained(MODEL)
+    torch.manual_seed(0)
+    shape = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
+    ids = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    config = LlamaConfig(vocab_size=len(tokenizer), tie_word_embeddings=True, **shape, **heads, **ids)
+    LlamaForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder

@@ -53,6 +53,7 @@ class Sampler:
         except ValueError as error:  # heads that the ranks do not divide, a KV cache too small for one request
             told = str(error).strip().splitlines()
             raise UserError(f"rollout: vLLM cannot start an engine for {policy.model!r}: {' '.join(told)}") from error
+        self.loads_in_place = on_gpu and all(self.engine.apply_model(_computes_with_loaded_weights))
 
     def close(self) -> None:
         """Ends the engine; it leaves the process groups that it joined, so call it before `distributed.stop`."""
@@ -110,7 +111,10 @@ class Sampler:
         if self.is_asleep:
             self.engine.wake_up(tags=["weights"])
         stream: Iterator[tuple[str, Tensor]] = iter(weights)
-        self.engine.collective_rpc("reload_weights", kwargs={"weights_iterator": stream})
+        if self.loads_in_place:
+            self.engine.apply_model(lambda model: model.load_weights(stream))
+        else:
+            self.engine.collective_rpc("reload_weights", kwargs={"weights_iterator": stream})
         for _ in stream:  # ranks gather together: one that stopped early would leave the others waiting
             pass
         if not self.on_gpu:
@@ -119,6 +123,20 @@ class Sampler:
             self.engine.wake_up(tags=["kv_cache"])
             self.is_asleep = False
         self.engine.reset_prefix_cache()
+
+
+def _computes_with_loaded_weights(model: nn.Module) -> bool:
+    """Whether the weights as they are loaded are those the engine computes with: none is packed or derived later.
+
+    Then they can be written where they are; vLLM's general reload, which builds each layer anew, takes much longer.
+    """
+    from vllm.model_executor.layers.attention import MLAAttention
+    from vllm.model_executor.layers.linear import UnquantizedLinearMethod
+    from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod
+
+    methods = {type(method) for module in model.modules() if (method := getattr(module, "quant_method", None))}
+    derives = any(isinstance(module, MLAAttention) for module in model.modules())
+    return not derives and methods <= {UnquantizedLinearMethod, UnquantizedEmbeddingMethod}
 
 
 def _repack_heads(model: nn.Module) -> None:

@@ -1,6 +1,6 @@
 """What the engine tests look at, measured on as many ranks as the launcher starts; rank 0 writes one JSON file.
 
-deepspeed --num_accelerators 2 tests/ranks/probe.py MODEL OUT.json
+deepspeed --num_accelerators 2 tests/ranks/probe.py MODEL OUT.json [DTYPE SLEEP_LEVEL]
 """
 
 import json
@@ -34,14 +34,14 @@ TEXTS = (
 )
 
 
-def main(model: str, out: str) -> None:
+def main(model: str, out: str, dtype: str = "float32", sleep_level: str = "0") -> None:
     world = distributed.start()
-    settings = PolicySettings(model=model, dtype="float32")
+    settings = PolicySettings(model=model, dtype=dtype)
     training = TrainingSettings(max_steps=1, logprob_chunk_tokens=CHUNK_TOKENS)
     policy = Policy(settings, training, world, temperature=TEMPERATURE)
     tokenizer = load_tokenizer(settings)
     report = {"gradients": gradients(policy, tokenizer)}
-    report |= push_proof(policy, settings, tokenizer)
+    report |= push_proof(policy, settings, tokenizer, int(sleep_level))
     if world.is_main:
         with open(out, "w", encoding="utf-8") as file:
             json.dump(report, file)
@@ -83,10 +83,20 @@ def gradients(policy: Policy, tokenizer) -> dict[str, dict[str, list[float]]]:
     return found
 
 
-def push_proof(policy: Policy, settings: PolicySettings, tokenizer) -> dict:
-    """The sampler gap of every step, each rank's; that of the second step without its push; and the ranks' texts."""
+def push_proof(policy: Policy, settings: PolicySettings, tokenizer, sleep_level: int) -> dict:
+    """The sampler gap of every step, each rank's; that of the second step without its push; and the ranks' texts.
+
+    Checksums are sums of |w|: of the trainer's weights, of those pushed, and, on a GPU, of the engine's own.
+    """
     world = policy.world
-    rollout = RolloutSettings(temperature=TEMPERATURE, max_prompt_length=512, max_completion_length=16)
+    rollout = RolloutSettings(
+        temperature=TEMPERATURE,
+        max_prompt_length=512,
+        max_completion_length=16,
+        sleep_level=sleep_level,
+        kv_cache_gib=1,
+        enforce_eager=True,
+    )
     sampler = Sampler(settings, rollout, tokenizer, world, seed=1)
     row = InstructionRow("Classify the sentiment of the sentence.", "sentiment", information=LONG_INFORMATION)
     requests = build_requests([row], tokenizer, rollout)
@@ -99,8 +109,13 @@ def push_proof(policy: Policy, settings: PolicySettings, tokenizer) -> dict:
         gap = (logprob_BT.detach() - batch.sampler_logprob_BT)[batch.mask_BT].abs().mean()
         return samples, batch, logprob_BT, float(gap)
 
+    def engine_checksum() -> float:
+        return sampler.engine.apply_model(
+            lambda model: sum(float(weight.detach().double().abs().sum()) for weight in model.parameters())
+        )[0]
+
     pushed = [push(policy, sampler, checksum=True).checksum]
-    trained, gaps, texts, gap_without_push = [], [], [], 0.0
+    trained, in_engine, gaps, texts, gap_without_push = [], [engine_checksum()], [], [], 0.0
     for step in range(STEPS):
         samples, batch, logprob_BT, gap = sample_and_gap()
         gaps.append(gap)
@@ -110,8 +125,10 @@ def push_proof(policy: Policy, settings: PolicySettings, tokenizer) -> dict:
         policy.step(LEARNING_RATE)
         if step == 0:
             gap_without_push = sample_and_gap()[3]
+        sampler.sleep()
         trained.append(sum(float(weight.double().abs().sum()) for _, weight in full_weights(policy.lm)))
         pushed.append(push(policy, sampler, checksum=True).checksum)
+        in_engine.append(engine_checksum())
     gaps.append(sample_and_gap()[3])
     report = {
         "request_tokens": len(requests[0]),
@@ -121,10 +138,11 @@ def push_proof(policy: Policy, settings: PolicySettings, tokenizer) -> dict:
         "texts": distributed.gather(texts[0]),
         "pushed_checksums": pushed,
         "trained_checksums": trained,
+        "engine_checksums": in_engine,
     }
     sampler.close()
     return report
 
 
 if __name__ == "__main__":
-    main(*sys.argv[-2:])
+    main(*(argument for argument in sys.argv[1:] if not argument.startswith("--local_rank")))

@@ -1,6 +1,6 @@
 """One vLLM engine over two ranks: its sampler gap before and after a push, and without; rank 0 writes one JSON file.
 
-deepspeed --num_accelerators 2 tests/ranks/tensor_parallel.py MODEL OUT.json
+deepspeed --num_accelerators 2 tests/ranks/tensor_parallel.py MODEL OUT.json [DTYPE]
 """
 
 import json
@@ -19,11 +19,16 @@ from prewrite.training.update import Updater
 from prewrite.types import InstructionRow
 
 
-def main(model: str, out: str) -> None:
+def main(model: str, out: str, dtype: str = "float32") -> None:
     world = distributed.start()
-    settings = PolicySettings(model=model, dtype="float32")
+    settings = PolicySettings(model=model, dtype=dtype)
     rollout = RolloutSettings(
-        temperature=0.7, max_prompt_length=200, max_completion_length=24, vllm_tensor_parallel_size=2
+        temperature=0.7,
+        max_prompt_length=200,
+        max_completion_length=24,
+        vllm_tensor_parallel_size=2,
+        kv_cache_gib=1,
+        enforce_eager=True,
     )
     training = TrainingSettings(max_steps=1, per_device_train_batch_size=4)
     policy = Policy(settings, training, world, temperature=rollout.temperature)
@@ -58,4 +63,4 @@ def main(model: str, out: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[-2:])
+    main(*(argument for argument in sys.argv[1:] if not argument.startswith("--local_rank")))

@@ -275,6 +275,8 @@ class TrainingSettings(Section):
     """tokens whose logits are held at once"""
     max_sampler_gap: Annotated[float, Field(gt=0)] = 0.5
     """the run stops where mean |l_old - l_sampler| passes this and 5 times its running median: weights went stale"""
+    ddp_timeout: Positive = 1800
+    """seconds that a rank waits for the others before the run ends, where no launcher sees that one is gone"""
     save_steps: Count = 0
     """a checkpoint every so many steps; 0 = only the last"""
     logging_steps: Positive = 1

@@ -136,3 +136,22 @@ def test_a_row_that_is_a_problem_is_asked_alone_and_held_against_its_own_answer(
         scored = scoring.score([*samples, (0, sample("What is 41 plus 1? It is 42."))], rows, draw=0)
         assert [one.reward_parts["prewrite_accuracy_reward"] for one in scored] == [1.0, 0.0, 1.0, 0.0]
         assert sorted(map(query_of, server.bodies)) == sorted(text.text for _, text in samples)
+
+
+def test_what_is_asked_ahead_is_asked_once_and_counted_once():
+    written = [(0, sample("Add one.")), (0, sample("Think of the next number.")), (1, sample("Add one."))]
+    rows = [InstructionRow("Solve it.", "gsm8k"), InstructionRow("Solve this.", "gsm8k")]
+    parts, stats = {}, {}
+    for ahead in (False, True):
+        with scorer("accuracy_math_reward") as (one, server):
+            if ahead:
+                for group, own in written:
+                    one.ask_ahead(group, own, rows[group], draw=3)
+            parts[ahead] = [rollout.reward_parts for rollout in one.score(written, rows, draw=3)]
+            stats[ahead] = (one.task_model.stats.calls, one.task_model.stats.cached, len(server.bodies))
+            again = one.score(written[:1], rows, draw=3)
+            assert again[0].reward_parts == parts[ahead][0]
+            assert one.task_model.stats.cached == stats[ahead][1] + 4, "the second time from the cache"
+    assert parts[True] == parts[False] == [{"accuracy_math_reward": 1.0}] * 3
+    assert stats[True] == stats[False]
+    assert stats[True][2] == 12

@@ -40,9 +40,13 @@ class CountingSampler:
     counts: list[list[int]]
     ranks_per_engine: int = 1
 
-    def sample(self, requests, counts, *, greedy=False):
+    def sample(self, requests, counts, *, greedy=False, on_finished=None):
         self.counts.append(list(counts))
-        return [[sample()] * count for count in counts]
+        written = [[sample() for _ in range(count)] for count in counts]
+        for index, samples in reversed(list(enumerate(written))):  # the last may be done first
+            for copy, one in enumerate(samples):
+                on_finished(index, copy, one)
+        return written
 
 
 def test_rows_come_in_whole_shuffled_passes() -> None:
@@ -61,7 +65,16 @@ def test_a_group_may_span_ranks_and_no_sample_is_lost(size: int, ranks_per_engin
     asked: list[list[list[int]]] = []
     for rank in range(size):
         sampler = CountingSampler([], ranks_per_engine)
-        share = roll_out(sampler, requests, generations, World(rank, size, CPU))
+        told: list[tuple[int, Sample]] = []
+        share = roll_out(
+            sampler,
+            requests,
+            generations,
+            World(rank, size, CPU),
+            on_finished=lambda group, one, told=told: told.append((group, one)),
+        )
+        assert {(group, id(one)) for group, one in told} == {(group, id(one)) for group, one in share}, "its own alone"
+        assert len(told) == len(share)
         assert abs(len(share) - 12 / size) < 1
         groups += [group for group, _ in share]
         asked.append(sampler.counts)

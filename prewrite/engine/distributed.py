@@ -34,8 +34,11 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def start(timeout: timedelta = timedelta(minutes=30)) -> World:
-    """Joins the ranks that the `deepspeed` launcher started, or makes a world of one under plain `python`."""
+def start(timeout_seconds: int = 1800) -> World:
+    """Joins the ranks that the `deepspeed` launcher started, or makes a world of one under plain `python`.
+
+    timeout_seconds: how long a rank waits for the others in a collective before it fails.
+    """
     import deepspeed
 
     os.environ.setdefault("RANK", "0")
@@ -51,7 +54,8 @@ def start(timeout: timedelta = timedelta(minutes=30)) -> World:
     # On the CPU DeepSpeed would first compile a C++ extension for shared-memory collectives: a minute, and a compiler
     # that a laptop may lack. Gloo does the same work.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-    deepspeed.init_distributed("nccl" if device.type == "cuda" else "gloo", verbose=False, timeout=timeout)
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    deepspeed.init_distributed(backend, verbose=False, timeout=timedelta(seconds=timeout_seconds))
     return World(dist.get_rank(), dist.get_world_size(), device)
 
 

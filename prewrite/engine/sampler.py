@@ -6,7 +6,7 @@ the engine and a Python object for each log-prob cost half the rollout's time.
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from torch import Tensor, nn
@@ -60,41 +60,52 @@ class Sampler:
         self.engine.llm_engine.engine_core.shutdown()
 
     def sample(
-        self, requests: Sequence[Sequence[int]], counts: Sequence[int], *, greedy: bool = False
+        self,
+        requests: Sequence[Sequence[int]],
+        counts: Sequence[int],
+        *,
+        greedy: bool = False,
+        on_finished: Callable[[int, int, Sample], None] | None = None,
     ) -> list[list[Sample]]:
         """counts[i] completions of requests[i] (token ids, as the policy's chat template makes them).
 
-        A collective of the ranks of one engine, where it has several: all with the same arguments.
+        on_finished: called with (i, copy, sample) when a completion is done, while others are still being written.
+        A collective of the ranks of one engine, where it has several: all with the same requests and counts.
         """
+        engine, params = self.engine.llm_engine, self._sampling_params(greedy)
+        places = [(index, copy) for index, count in enumerate(counts) for copy in range(count)]
+        for number, (index, _) in enumerate(places):  # a request for each copy, or copies would end all at once
+            engine.add_request(str(number), {"prompt_token_ids": list(requests[index])}, params)
+        done: dict[tuple[int, int], Sample] = {}
+        while engine.has_unfinished_requests():
+            finished = [output for output in engine.step() if output.finished]
+            if not finished:
+                continue
+            completions = [output.outputs[0] for output in finished]
+            texts = self.tokenizer.batch_decode([one.token_ids for one in completions], skip_special_tokens=True)
+            for output, completion, text in zip(finished, completions, texts, strict=True):
+                place = places[int(output.request_id)]
+                done[place] = _sample(output.prompt_token_ids, completion, text)
+                if on_finished is not None:
+                    on_finished(*place, done[place])
+        return [[done[index, copy] for copy in range(count)] for index, count in enumerate(counts)]
+
+    def _sampling_params(self, greedy: bool) -> Any:
         from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
 
         settings = self.settings
-        outputs = self.engine.generate(
-            [{"prompt_token_ids": list(request)} for request in requests],
-            [
-                SamplingParams(
-                    n=count,
-                    max_tokens=settings.max_completion_length,
-                    logprobs=0,
-                    flat_logprobs=True,
-                    detokenize=False,
-                    temperature=0.0 if greedy else settings.temperature,
-                    top_p=settings.top_p,
-                    top_k=max(0, settings.top_k),
-                    min_p=settings.min_p,
-                )
-                for count in counts
-            ],
-            use_tqdm=False,
+        return SamplingParams(
+            max_tokens=settings.max_completion_length,
+            logprobs=0,
+            flat_logprobs=True,
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+            temperature=0.0 if greedy else settings.temperature,
+            top_p=settings.top_p,
+            top_k=max(0, settings.top_k),
+            min_p=settings.min_p,
         )
-        completions = [completion for output in outputs for completion in output.outputs]
-        texts = iter(
-            self.tokenizer.batch_decode([completion.token_ids for completion in completions], skip_special_tokens=True)
-        )
-        return [
-            [_sample(output.prompt_token_ids, completion, next(texts)) for completion in output.outputs]
-            for output in outputs
-        ]
 
     def sleep(self) -> None:
         """Gives GPU memory to the training phase, as much as `rollout.sleep_level` says; a push wakes the engine."""

@@ -18,6 +18,8 @@ class Asked(Protocol):
 
     def ask(self, calls: Sequence[Call], *, progress: Progress | None = None) -> list[Answer]: ...
 
+    def ask_ahead(self, calls: Sequence[Call]) -> None: ...
+
 
 @dataclass(frozen=True)
 class Question:
@@ -39,13 +41,7 @@ def evaluate(
     each question by itself. With forced choice a classification's answer is one of the task's labels.
     progress: of the calls, as `TaskModel.ask` reports it.
     """
-    forced_choice = scoring == "forced_choice"
-    calls = [
-        make_calls(
-            asked.ask, asked.task, asked.instruction, asked.examples, tags=asked.tags, forced_choice=forced_choice
-        )
-        for asked in questions
-    ]
+    calls = [_calls(asked, scoring) for asked in questions]
     answers = iter(task_model.ask([call for own in calls for call in own], progress=progress))
     evaluations = []
     for asked, own in zip(questions, calls, strict=True):
@@ -54,6 +50,22 @@ def evaluate(
         num_cut = sum(reply.finish_reason == "length" for reply in replies)
         evaluations.append(Evaluation(asked.instruction, asked.task.name, verdicts, num_cut))
     return evaluations
+
+
+def ask_ahead(questions: Sequence[Question], task_model: Asked, *, scoring: Scoring) -> None:
+    """Starts the calls of questions that a later `evaluate` will ask, and does not wait."""
+    task_model.ask_ahead([call for asked in questions for call in _calls(asked, scoring)])
+
+
+def _calls(asked: Question, scoring: Scoring) -> Sequence[Call]:
+    return make_calls(
+        asked.ask,
+        asked.task,
+        asked.instruction,
+        asked.examples,
+        tags=asked.tags,
+        forced_choice=scoring == "forced_choice",
+    )
 
 
 def ask_and_grade(

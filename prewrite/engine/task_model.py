@@ -74,6 +74,7 @@ class TaskModel:
         )
         self._cache: OrderedDict[bytes, Answer] = OrderedDict()
         self._in_flight: dict[bytes, asyncio.Task[Answer]] = {}
+        self._ahead: dict[bytes, asyncio.Task[Answer]] = {}  # asked, and nobody has wanted the answer yet
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="task-model", daemon=True)
         self._thread.start()
@@ -107,6 +108,10 @@ class TaskModel:
             return asked.result()
         finally:
             asked.cancel()  # no effect on a finished one; on Ctrl-C nothing is left waiting
+
+    def ask_ahead(self, calls: Sequence[Call]) -> None:
+        """Starts calls and does not wait: the `ask` that wants the answers finds them under way, or there."""
+        asyncio.run_coroutine_threadsafe(self._start(calls), self._loop)
 
     async def aask(self, calls: Sequence[Call], *, progress: Callable[[int, int], None] | None = None) -> list[Answer]:
         """`ask` for asynchronous callers, on any event loop."""
@@ -158,8 +163,10 @@ class TaskModel:
         return answers
 
     async def _answer(self, call: Call) -> Answer:
-        body = request_body(call, self.fields)
-        key = hashlib.sha256(json.dumps([body, call.sample_index], sort_keys=True).encode()).digest()
+        body, key = self._request(call)
+        # Shielded: an asker that gives up must not take the answer from another who waits for the same call.
+        if key in self._ahead:
+            return await asyncio.shield(self._ahead.pop(key))
         if key in self._cache:
             self._cache.move_to_end(key)
             self.stats.cached += 1
@@ -169,8 +176,20 @@ class TaskModel:
         else:
             self._note_control_tokens(call)
             self._in_flight[key] = asyncio.create_task(self._ask_until_settled(key, body, call.choices))
-        # Shielded: an asker that gives up must not take the answer from another who waits for the same call.
         return await asyncio.shield(self._in_flight[key])
+
+    async def _start(self, calls: Sequence[Call]) -> None:
+        for call in calls:
+            body, key = self._request(call)
+            if key not in self._cache and key not in self._in_flight:
+                self._note_control_tokens(call)
+                self._in_flight[key] = asyncio.create_task(self._ask_until_settled(key, body, call.choices))
+                self._ahead[key] = self._in_flight[key]
+
+    def _request(self, call: Call) -> tuple[dict[str, Any], bytes]:
+        """The body of the call, and its key among all calls."""
+        body = request_body(call, self.fields)
+        return body, hashlib.sha256(json.dumps([body, call.sample_index], sort_keys=True).encode()).digest()
 
     async def _ask_until_settled(self, key: bytes, body: dict[str, Any], choices: Sequence[str]) -> Answer:
         try:

@@ -1,7 +1,7 @@
 """From instruction rows to samples: requests in the policy's chat template, shared out over the ranks."""
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from prewrite.config import RolloutSettings
@@ -52,23 +52,36 @@ def row_order(num_rows: int, seed: int) -> Iterator[int]:
 
 
 def roll_out(
-    sampler: Sampler, requests: Sequence[Sequence[int]], num_generations: int, world: World
+    sampler: Sampler,
+    requests: Sequence[Sequence[int]],
+    num_generations: int,
+    world: World,
+    on_finished: Callable[[int, Sample], None] | None = None,
 ) -> list[tuple[int, Sample]]:
     """This rank's share of num_generations samples of each request, as (index of the request, sample).
 
     The samples of all groups stand in one line that is cut into equal parts, one a rank: a group may span ranks. The
     ranks of one engine (`vllm_tensor_parallel_size`) generate all their parts together, and each keeps its own.
+    on_finished: called with each of this rank's samples as soon as it is written.
     """
     ranks = sampler.ranks_per_engine
     total, leader = len(requests) * num_generations, world.rank - world.rank % ranks
     first, end = total * leader // world.size, total * (leader + ranks) // world.size
+    mine = range(total * world.rank // world.size - first, total * (world.rank + 1) // world.size - first)
     counts = [
         max(0, min(end, (group + 1) * num_generations) - max(first, group * num_generations))
         for group in range(len(requests))
     ]
     wanted = [group for group, count in enumerate(counts) if count]
-    sampled = (
-        sampler.sample([requests[group] for group in wanted], [counts[group] for group in wanted]) if wanted else []
-    )
+    starts = [sum(counts[:group]) for group in wanted]
+
+    def tell(index: int, copy: int, sample: Sample) -> None:
+        if on_finished is not None and starts[index] + copy in mine:
+            on_finished(wanted[index], sample)
+
+    if not wanted:
+        return []
+    asked = [requests[group] for group in wanted], [counts[group] for group in wanted]
+    sampled = sampler.sample(*asked, on_finished=tell)
     line = [(group, sample) for group, samples in zip(wanted, sampled, strict=True) for sample in samples]
-    return line[total * world.rank // world.size - first : total * (world.rank + 1) // world.size - first]
+    return line[mine.start : mine.stop]

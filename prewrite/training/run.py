@@ -2,7 +2,7 @@
 
 import contextlib
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from prewrite.engine import distributed
 from prewrite.engine.policy import Policy, load_tokenizer, quiet_libraries
 from prewrite.engine.sampler import Sampler
 from prewrite.engine.task_server import connect, start_server
+from prewrite.errors import UserError
 from prewrite.reporting.journal import Journal
 from prewrite.rewards import check_coverage, check_rows, get_reward
 from prewrite.tasks import get_task
@@ -32,8 +33,8 @@ from prewrite.types import Example, InstructionRow
 def run(config: Config) -> None:
     """Trains as the config says. Raises UserError for what the user can put right, before any model loads if it can."""
     quiet_libraries()
-    world = distributed.start()
-    with contextlib.ExitStack() as stack:
+    world = distributed.start(config.training.ddp_timeout)
+    with _full_memory_told(), contextlib.ExitStack() as stack:
         stack.callback(distributed.stop)
         check_world(config, world.size)
         rewards = weighted_rewards(config)
@@ -91,6 +92,21 @@ def run(config: Config) -> None:
             world,
             Collaborators(policy, reference, sampler, scorer, task_model, tokenizer, journal, selection),
         ).run()
+
+
+@contextlib.contextmanager
+def _full_memory_told() -> Iterator[None]:
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        fault = UserError(
+            f"the GPU's memory is full: {str(error).split('. ')[0]}. What takes less of it: "
+            "training.max_tokens_per_micro_batch or per_device_train_batch_size lower, logprob_chunk_tokens lower, "
+            "policy.gradient_checkpointing, policy.offload_optimizer, rollout.sleep_level 1, and a smaller "
+            "kv_cache_gib or gpu_memory_utilization in rollout and task_model"
+        )
+        fault.on_every_rank = False
+        raise fault from error
 
 
 def weighted_rewards(config: Config) -> list[WeightedReward]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from prewrite.engine.scoring import Asked, Question, Scoring, evaluate
+from prewrite.engine.scoring import Asked, Question, Scoring, ask_ahead, evaluate
 from prewrite.rewards.base import Ask, Reward, Skip
 from prewrite.rewards.calls import has_right_tags
 from prewrite.rewards.guards import rewrite_fault
@@ -60,10 +60,7 @@ class Scorer:
         samples: (group, sample) with rows[group] the row it rewrites. draw: a number of the rollout batch; with the
         group and the seed it decides the examples. A part is missing where the reward is not for the row.
         """
-        items = [
-            _Item(group, sample, row := rows[group], self.tasks[row.dataset_name], clean_rewrite(sample.text))
-            for group, sample in samples
-        ]
+        items = [self._item(group, sample, rows[group]) for group, sample in samples]
         parts: list[dict[str, float | None]] = [{} for _ in items]
         evaluations_by_ask: dict[Ask, list[Evaluation | None]] = {}
         for entry in self.rewards:
@@ -87,6 +84,22 @@ class Scorer:
             for item, part in zip(items, parts, strict=True)
         ]
 
+    def ask_ahead(self, group: int, sample: Sample, row: InstructionRow, draw: int) -> None:
+        """Starts the calls that `score` will want for this sample, so that they are under way while others are written.
+
+        Raises UserError as `examples` does.
+        """
+        item = self._item(group, sample, row)
+        asked: set[Ask] = set()
+        for entry in self.rewards:
+            if (ask := entry.reward.ask) and ask not in asked:
+                asked.add(ask)
+                questions = self._questions([item], [self.examples(row, draw, group, entry.reward)], ask)
+                ask_ahead([question for question in questions if question], self.task_model, scoring=self.scoring)
+
+    def _item(self, group: int, sample: Sample, row: InstructionRow) -> _Item:
+        return _Item(group, sample, row, self.tasks[row.dataset_name], clean_rewrite(sample.text))
+
     def examples(self, row: InstructionRow, draw: int, group: int, reward: Reward) -> list[Example]:
         """The mini-batch that scores a group: the same on every rank, another one for every group and step.
 
@@ -106,13 +119,18 @@ class Scorer:
         self, items: Sequence[_Item], examples: Sequence[Sequence[Example]], ask: Ask
     ) -> list[Evaluation | None]:
         """One evaluation an item, all calls under way at once; None where the answers would not count."""
-        questions = [
-            Question(item.task, item.rewrite, own, ask, item.row.tags) if self._is_asked(item, own, ask) else None
-            for item, own in zip(items, examples, strict=True)
-        ]
+        questions = self._questions(items, examples, ask)
         asked = [question for question in questions if question]
         evaluations = iter(evaluate(asked, self.task_model, scoring=self.scoring))
         return [next(evaluations) if question else None for question in questions]
+
+    def _questions(
+        self, items: Sequence[_Item], examples: Sequence[Sequence[Example]], ask: Ask
+    ) -> list[Question | None]:
+        return [
+            Question(item.task, item.rewrite, own, ask, item.row.tags) if self._is_asked(item, own, ask) else None
+            for item, own in zip(items, examples, strict=True)
+        ]
 
     def _is_asked(self, item: _Item, examples: Sequence[Example], ask: Ask) -> bool:
         """Whether a reward is given for the row, and the rewrite has no fault that settles it."""

@@ -7,7 +7,7 @@ import statistics
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from prewrite.engine.policy import Policy
 from prewrite.engine.sampler import Sampler
 from prewrite.engine.task_model import TaskModel
 from prewrite.engine.weight_sync import push
+from prewrite.errors import UserError
 from prewrite.reporting.console import Console, outcome
 from prewrite.reporting.journal import Journal
 from prewrite.rewards.rewrite import clean_rewrite
@@ -31,7 +32,7 @@ from prewrite.training.scorer import Scorer
 from prewrite.training.selection import Selection
 from prewrite.training.step_metrics import rollout_metrics
 from prewrite.training.update import Updater, learning_rate_at
-from prewrite.types import InstructionRow, Rollout
+from prewrite.types import InstructionRow, Rollout, Sample
 
 GAP_WINDOW = 20  # steps of the sampler gap's running median
 
@@ -167,8 +168,14 @@ class Trainer:
         chosen = [next(self.order) for _ in range(self.groups_per_batch)]
         rows = [self.rows[index] for index in chosen]
         size = self.config.rollout.num_generations
+
+        def ask_ahead(group: int, sample: Sample) -> None:
+            with suppress(UserError):  # `score` meets it again, where the ranks fail together
+                self.with_.scorer.ask_ahead(group, sample, rows[group], self.draws)
+
         with self._clock("rollout"):
-            samples = roll_out(self.with_.sampler, [self.requests[index] for index in chosen], size, self.world)
+            requests = [self.requests[index] for index in chosen]
+            samples = roll_out(self.with_.sampler, requests, size, self.world, on_finished=ask_ahead)
         with self._clock("scoring"):
             with distributed.together("scoring rewrites"):
                 mine = self.with_.scorer.score(samples, rows, self.draws)

@@ -316,6 +316,19 @@ def test_the_failure_share_is_that_of_the_calls_since_the_last_check():
             model.check_failure_share()
 
 
+def test_an_endpoint_that_goes_away_is_not_asked_to_the_end():
+    def behaviour(body, tried):
+        return echo(body, tried) if int(query_of(body).split()[1]) < 40 else Reply(status=503)
+
+    calls = [Call(f"query {i}") for i in range(2000)]
+    with FaultServer(behaviour) as server, task_model(server.base_url, max_retries=0) as model:
+        with pytest.raises(UserError, match=r"the last 5\d calls stayed failed.* HTTP 503.*The endpoint is gone"):
+            model.ask(calls)
+        assert len(server.bodies) < 500
+    with FaultServer(behaviour) as server, task_model(server.base_url, max_retries=0, max_failure_share=1) as model:
+        assert sum(answer.error is not None for answer in model.ask(calls)) == 1960
+
+
 def test_probe_tells_a_good_endpoint_from_each_bad_one(monkeypatch):
     monkeypatch.setenv("TASK_KEY", "sk-very-secret")
     with FaultServer() as server, task_model(server.base_url) as model:

@@ -17,6 +17,7 @@ from prewrite.errors import UserError
 from prewrite.reporting.console import outcome, step_line
 from prewrite.reporting.journal import Journal
 from prewrite.training.rollout import roll_out, row_order
+from prewrite.training.run import _full_memory_told
 from prewrite.training.step_metrics import rollout_metrics
 from prewrite.training.trainer import Trainer, total_steps
 from prewrite.training.update import Updater, learning_rate_at
@@ -117,6 +118,15 @@ def test_a_step_of_flat_groups_teaches_nothing_unless_another_term_pulls() -> No
     assert one.plan(batch, range(5)).teaches
     one.loss = LossSettings()
     assert one.plan(replace(batch, advantage_B=torch.tensor([0.0, 0, 1, 0, 0])), range(5)).teaches
+
+
+def test_a_full_gpu_is_one_message() -> None:
+    with pytest.raises(
+        UserError, match=r"memory is full: CUDA out of memory\. What takes less of it: .*offload"
+    ) as told:
+        with _full_memory_told():
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB. GPU 0 has")
+    assert not told.value.on_every_rank
 
 
 def test_learning_rate() -> None:

@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 
 _CACHED_ANSWERS = 200_000
 _CALLS_FOR_A_VERDICT = 20
+_FAILED_IN_A_ROW = 50
 _PROBE_RETRIES = 2
 
 
@@ -57,6 +58,7 @@ class TaskModel:
         seed: int | None = None,
     ):
         self.max_retries, self.max_failure_share = max_retries, max_failure_share
+        self._failed_in_a_row, self._gone_after = 0, max(_FAILED_IN_A_ROW, 2 * concurrency)
         self.fields = SamplingFields(
             model=model,
             temperature=temperature,
@@ -102,7 +104,11 @@ class TaskModel:
         self._loop.close()
 
     def ask(self, calls: Sequence[Call], *, progress: Callable[[int, int], None] | None = None) -> list[Answer]:
-        """The answers, in the order of the calls. `progress(done, total)` runs in the task model's thread."""
+        """The answers, in the order of the calls. `progress(done, total)` runs in the task model's thread.
+
+        Raises UserError once twice as many calls in a row as go at once (50 at least) stayed failed: the endpoint is
+        gone, and the rest would only wait for it. Not with max_failure_share 1, which allows every call to fail.
+        """
         asked = asyncio.run_coroutine_threadsafe(self._ask_all(calls, progress), self._loop)
         try:
             return asked.result()
@@ -153,6 +159,11 @@ class TaskModel:
         async def one(call: Call) -> Answer:
             nonlocal done
             answer = await self._answer(call)
+            if self._failed_in_a_row >= self._gone_after and self.max_failure_share < 1:
+                raise UserError(
+                    f"task model at {self.base_url}: the last {self._failed_in_a_row} calls stayed failed, each after "
+                    f"{self.max_retries} retries, as with {answer.error}. The endpoint is gone: start it again"
+                )
             done += 1
             if progress is not None:
                 progress(done, len(calls))
@@ -197,8 +208,10 @@ class TaskModel:
         except CallFailed as failure:
             self.stats.failed += 1
             self.stats.failures[failure.kind] += 1
+            self._failed_in_a_row += 1
             return Answer(text=None, error=str(failure))
         else:
+            self._failed_in_a_row = 0
             self._cache[key] = answer
             if len(self._cache) > _CACHED_ANSWERS:
                 self._cache.popitem(last=False)

@@ -49,7 +49,9 @@ def run(config: Config) -> None:
         with distributed.together("starting the task model"):
             base_url = config.task_model.base_url
             if base_url is None and journal is not None:
-                server = start_server(config.task_model, log_path=journal.folder / "task_server.log")
+                log_path = journal.folder / "task_server.log"
+                print(f"starting a vLLM server for the task model; its log is {log_path}", flush=True)
+                server = start_server(config.task_model, log_path=log_path)
                 base_url = stack.enter_context(server).base_url
         task_model = stack.enter_context(connect(config.task_model, base_url=distributed.broadcast(base_url)))
         with distributed.together("asking the task model a first question"):
@@ -145,6 +147,11 @@ def examples(
     for name, task in tasks.items():
         cut = {"local_dir": local_dir, "dev_size": data.dev_size, "min_words": data.min_words, "seed": config.seed}
         train[name] = load_examples(task, "train", **cut)[: data.num_train_examples]
+        if len(train[name]) < config.reward.examples_per_rewrite:
+            raise UserError(
+                f"{name} train: {len(train[name])} examples are left beside dev, fewer than "
+                f"reward.examples_per_rewrite {config.reward.examples_per_rewrite}: lower it, or data.dev_size"
+            )
         dev[name] = load_examples(task, "dev", **cut)
     return train, dev
 

@@ -5,28 +5,16 @@ Names are those of TRL and transformers wherever a setting exists there. This mo
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from prewrite import config_rules
-
-Positive = Annotated[int, Field(ge=1)]
-Count = Annotated[int, Field(ge=0)]
-Share = Annotated[float, Field(gt=0, le=1)]
-NonNegative = Annotated[float, Field(ge=0)]
+from prewrite.config_rules import Count, NonNegative, Positive, Section, Share
 
 # Asks for a rewrite of whatever instruction follows; a newcomer's small model has to understand it too.
 META_INSTRUCTION = (
     "Rewrite the following instruction so that a language model that follows it gives more correct answers. "
     "Reply with the new instruction only."
 )
-
-
-class Section(BaseModel):
-    """Unknown keys and wrong types are refused ("false" is no bool, "1e-6" no number)."""
-
-    model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
-    )
 
 
 class PolicySettings(Section):

@@ -1,15 +1,32 @@
-"""What settings may not say together, each rule with its reason. The settings are in `prewrite/config.py`."""
+"""What a setting may be, and what settings may not say together, each rule with its reason.
+
+The settings are in `prewrite/config.py`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field
 
 if TYPE_CHECKING:
     from prewrite.config import Config, DataSettings, LossSettings, RewardSettings, TaskModelSettings, TrainingSettings
 
 S = TypeVar("S")
+Positive = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=0)]
+Share = Annotated[float, Field(gt=0, le=1)]
+NonNegative = Annotated[float, Field(ge=0)]
+
+
+class Section(BaseModel):
+    """Unknown keys and wrong types are refused ("false" is no bool, "1e-6" no number)."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
+    )
 
 
 def check(settings: S, rule: Callable[[S], Iterator[str]]) -> S:

@@ -18,9 +18,10 @@ from prewrite.reporting.console import outcome, step_line
 from prewrite.reporting.journal import Journal
 from prewrite.training.rollout import roll_out, row_order
 from prewrite.training.run import _full_memory_told
+from prewrite.training.schedule import GapAlarm, learning_rate_at, total_steps
 from prewrite.training.step_metrics import rollout_metrics
-from prewrite.training.trainer import Trainer, total_steps
-from prewrite.training.update import Updater, learning_rate_at
+from prewrite.training.trainer import Trainer
+from prewrite.training.update import Updater
 from prewrite.types import InstructionRow, Rollout, Sample
 
 CPU = torch.device("cpu")
@@ -121,11 +122,13 @@ def test_a_step_of_flat_groups_teaches_nothing_unless_another_term_pulls() -> No
 
 
 def test_a_full_gpu_is_one_message() -> None:
-    with pytest.raises(
-        UserError, match=r"memory is full: CUDA out of memory\. What takes less of it: .*offload"
-    ) as told:
-        with _full_memory_told():
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB. GPU 0 has")
+    with (
+        pytest.raises(
+            UserError, match=r"memory is full: CUDA out of memory\. What takes less of it: .*offload"
+        ) as told,
+        _full_memory_told(),
+    ):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB. GPU 0 has")
     assert not told.value.on_every_rank
 
 
@@ -187,6 +190,17 @@ def test_without_dynamic_sampling_a_batch_is_taken_as_it_comes() -> None:
     # (0 - 0.5) / (std of as many 0s as 1s, n - 1 below, + 1e-4)
     std = math.sqrt(GENERATIONS * 0.25 / (GENERATIONS - 1))
     assert rollouts[-2].advantage == pytest.approx(-0.5 / (std + 1e-4), rel=1e-5)
+
+
+def test_the_alarm_hears_a_jump_of_the_gap_above_its_floor() -> None:
+    alarm = GapAlarm(floor=0.5)
+    for step, gap in enumerate((0.05, None, 0.06, 0.04, 0.3)):  # the last is a jump, below the floor
+        alarm.hear(step, gap)
+    with pytest.raises(RuntimeError, match=r"step 5: .* jumped to 0.600 from a running median of 0.055"):
+        alarm.hear(5, 0.6)
+    noisy = GapAlarm(floor=0.5)
+    for step in range(30):
+        noisy.hear(step, 0.6)  # above the floor, and no jump
 
 
 def test_steps_of_a_run() -> None:

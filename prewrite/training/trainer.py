@@ -3,9 +3,7 @@
 roll out -> score -> advantages -> batch -> optimizer steps (log-probs, loss, backward) -> push weights -> write down
 """
 
-import statistics
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -28,13 +26,12 @@ from prewrite.reporting.journal import Journal
 from prewrite.rewards.rewrite import clean_rewrite
 from prewrite.training.checkpoint import save_checkpoint
 from prewrite.training.rollout import roll_out, row_order
+from prewrite.training.schedule import GapAlarm, learning_rate_at, total_steps
 from prewrite.training.scorer import Scorer
 from prewrite.training.selection import Selection
 from prewrite.training.step_metrics import rollout_metrics
-from prewrite.training.update import Updater, learning_rate_at
+from prewrite.training.update import Updater
 from prewrite.types import InstructionRow, Rollout, Sample
-
-GAP_WINDOW = 20  # steps of the sampler gap's running median
 
 
 @dataclass(frozen=True)
@@ -77,7 +74,7 @@ class Trainer:
         self.step = 0
         self.draws = 0
         self.leftovers: list[list[Rollout]] = []
-        self.gaps: deque[float] = deque(maxlen=GAP_WINDOW)
+        self.gap_alarm = GapAlarm(config.training.max_sampler_gap)
         self.seconds: dict[str, float] = {}
 
     def run(self) -> None:
@@ -119,7 +116,7 @@ class Trainer:
                 self.step += 1
                 row_gaps = row_gaps or update.row_gaps
                 metrics = {"step": self.step, **shared, **update.metrics}
-                self._check_gap(metrics.get("sampler_gap"))
+                self.gap_alarm.hear(self.step, metrics.get("sampler_gap"))
         finally:
             if self.with_.journal is not None:
                 self.with_.journal.write_rollouts(
@@ -207,18 +204,6 @@ class Trainer:
 
     def _learning_rate(self) -> float:
         return learning_rate_at(self.step, self.total_steps, self.config.training)
-
-    def _check_gap(self, gap: float | None) -> None:
-        """Stale weights in the sampler look like a jump of the sampler gap: stop before more is trained on them."""
-        if gap is None:
-            return
-        median = statistics.median(self.gaps) if self.gaps else gap
-        if gap > self.config.training.max_sampler_gap and gap > 5 * median:
-            raise RuntimeError(
-                f"step {self.step}: the sampler gap, mean |l_old - l_sampler|, jumped to {gap:.3f} from a running "
-                f"median of {median:.3f}: vLLM samples from other weights than the trainer's"
-            )
-        self.gaps.append(gap)
 
     def _move_reference(self, first_step: int) -> None:
         loss, reference = self.config.loss, self.with_.reference
@@ -312,15 +297,6 @@ class Trainer:
         if self.world.device.type == "cuda":
             torch.cuda.synchronize()
         self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - started
-
-
-def total_steps(config: Config, num_rows: int, groups_per_batch: int) -> int:
-    """Optimizer steps of the run: max_steps, or the passes over the rows, a group a row."""
-    if config.training.max_steps is not None:
-        return config.training.max_steps
-    assert config.training.num_train_epochs is not None
-    batches = max(1, round(config.training.num_train_epochs * num_rows / groups_per_batch))
-    return batches * config.updates_per_generation() * config.training.num_iterations
 
 
 def _number(value: float | None) -> float:

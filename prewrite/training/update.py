@@ -5,7 +5,6 @@ the number of forwards agree without a word between the ranks.
 """
 
 import dataclasses
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -196,21 +195,6 @@ class Updater:
     def _frozen_logprobs(self, policy: Policy, micro: MicroBatch) -> tuple[Tensor, Tensor]:
         logprob_BT, entropy_BT = policy.logprobs(micro.batch.to(policy.world.device), micro.num_chunks)
         return logprob_BT.cpu(), entropy_BT.cpu()
-
-
-def learning_rate_at(step: int, total_steps: int, training: TrainingSettings) -> float:
-    """The rate of optimizer step `step` (from 0): linear warm-up, then constant, linear or cosine down to 0.
-
-    A pure function of the step: nothing to save, to restore or to reset.
-    """
-    if step < training.warmup_steps:
-        return training.learning_rate * (step + 1) / training.warmup_steps
-    if training.lr_scheduler_type == "constant":
-        return training.learning_rate
-    progress = (step - training.warmup_steps) / max(1, total_steps - training.warmup_steps)
-    if training.lr_scheduler_type == "linear":
-        return training.learning_rate * max(0.0, 1 - progress)
-    return training.learning_rate * (1 + math.cos(math.pi * min(1.0, progress))) / 2
 
 
 def _with(micro: MicroBatch, **tensors: Tensor) -> MicroBatch:

@@ -1,0 +1,53 @@
+"""How long a run is, its learning rate at each step, and when it has to stop."""
+
+import math
+import statistics
+from collections import deque
+
+from prewrite.config import Config, TrainingSettings
+
+GAP_WINDOW = 20  # steps of the sampler gap's running median
+
+
+def total_steps(config: Config, num_rows: int, groups_per_batch: int) -> int:
+    """Optimizer steps of the run: max_steps, or the passes over the rows, a group a row."""
+    if config.training.max_steps is not None:
+        return config.training.max_steps
+    assert config.training.num_train_epochs is not None
+    batches = max(1, round(config.training.num_train_epochs * num_rows / groups_per_batch))
+    return batches * config.updates_per_generation() * config.training.num_iterations
+
+
+def learning_rate_at(step: int, total_steps: int, training: TrainingSettings) -> float:
+    """The rate of optimizer step `step` (from 0): linear warm-up, then constant, linear or cosine down to 0.
+
+    A pure function of the step: nothing to save, to restore or to reset.
+    """
+    if step < training.warmup_steps:
+        return training.learning_rate * (step + 1) / training.warmup_steps
+    if training.lr_scheduler_type == "constant":
+        return training.learning_rate
+    progress = (step - training.warmup_steps) / max(1, total_steps - training.warmup_steps)
+    if training.lr_scheduler_type == "linear":
+        return training.learning_rate * max(0.0, 1 - progress)
+    return training.learning_rate * (1 + math.cos(math.pi * min(1.0, progress))) / 2
+
+
+class GapAlarm:
+    """Stale weights in the sampler look like a jump of the sampler gap: stop before more is trained on them."""
+
+    def __init__(self, floor: float):
+        self.floor = floor
+        self.gaps: deque[float] = deque(maxlen=GAP_WINDOW)
+
+    def hear(self, step: int, gap: float | None) -> None:
+        """Raises RuntimeError where a step's gap, mean |l_old - l_sampler|, passes the floor and 5 running medians."""
+        if gap is None:
+            return
+        median = statistics.median(self.gaps) if self.gaps else gap
+        if gap > self.floor and gap > 5 * median:
+            raise RuntimeError(
+                f"step {step}: the sampler gap, mean |l_old - l_sampler|, jumped to {gap:.3f} from a running median "
+                f"of {median:.3f}: vLLM samples from other weights than the trainer's"
+            )
+        self.gaps.append(gap)

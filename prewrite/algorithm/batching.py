@@ -55,7 +55,6 @@ class Batch:
             return self.empty()
         rows = torch.as_tensor(indices, device=self.length_B.device)
         longest = int(self.length_B[rows].max())
-        # index_select copies whole rows; tensor[rows, :longest] would be forty times slower.
         part = self._map(lambda tensor: (tensor if tensor.dim() == 1 else tensor[:, :longest]).index_select(0, rows))
         return part._counted()
 

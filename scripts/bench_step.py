@@ -199,7 +199,7 @@ def main() -> None:
     add_model_arguments(parser)
     parser.add_argument("--steps", type=int, default=6, help="timed steps (default 6)")
     parser.add_argument("--warmup", type=int, default=2, help="steps before them (default 2, at least 1)")
-    parser.add_argument("--micro-batch-tokens", type=int, default=16_384, help="tokens of a micro-batch at most")
+    parser.add_argument("--micro-batch-tokens", type=int, default=32_768, help="tokens of a micro-batch at most")
     parser.add_argument("--gradient-checkpointing", action="store_true", help="on both sides")
     parser.add_argument("--peer-micro-batch", type=int, default=32, help="the peer's sequences a forward (default 32)")
     parser.add_argument("--no-peer", action="store_true", help="our side alone")

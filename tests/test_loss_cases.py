@@ -18,6 +18,7 @@ from prewrite.config import Config, TrainingSettings
 from prewrite.config_loading import check_world
 from prewrite.errors import UserError
 from prewrite.rewards.solving import soft_overlong
+from prewrite.training.schedule import learning_rate_at
 from prewrite.types import Sample
 
 CASES_FILE = Path(os.environ.get("PREWRITE_CASES", Path(__file__).parents[2] / "shared" / "cases")) / "cases.jsonl"
@@ -215,7 +216,6 @@ def eos_mask(case):
 
 
 def lr_resume(case):
-    from prewrite.training.update import learning_rate_at  # DeepSpeed is slow to import
 
     settings = TrainingSettings(
         learning_rate=case["base_lr"], lr_scheduler_type="cosine", max_steps=case["T_max"], warmup_steps=0

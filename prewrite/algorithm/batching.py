@@ -95,32 +95,36 @@ def collate(
     count = max(len(samples), 1)
     longest = max([len(sample.prompt_ids) + len(sample.completion_ids) - 1 for sample in samples], default=1)
     longest = max(longest, 1)
-    batch = Batch(
-        input_ids_BT=torch.full((count, longest), pad_token_id),
-        target_BT=torch.full((count, longest), pad_token_id),
-        mask_BT=torch.zeros((count, longest), dtype=torch.bool),
-        advantage_B=torch.zeros(count),
-        length_B=torch.ones(count, dtype=torch.int64),
-        sampler_logprob_BT=torch.zeros((count, longest)),
-        num_tokens=0,
-        num_positions=0,
-    )
-    batch.advantage_B[: len(samples)] = torch.as_tensor(advantages, dtype=torch.float32)
+    input_ids_BT, target_BT = torch.full((2, count, longest), pad_token_id)
+    mask_BT = torch.zeros((count, longest), dtype=torch.bool)
+    advantage_B = torch.zeros(count)
+    length_B = torch.ones(count, dtype=torch.int64)
+    sampler_logprob_BT = torch.zeros((count, longest))
+    advantage_B[: len(samples)] = torch.as_tensor(advantages, dtype=torch.float32)
     for row, sample in enumerate(samples):
         assert sample.prompt_ids, "a completion's first token is predicted from a prompt: prompt_ids is empty"
         ids = torch.tensor(sample.prompt_ids + sample.completion_ids)
         length = len(ids) - 1
-        batch.input_ids_BT[row, :length] = ids[:-1]
-        batch.target_BT[row, :length] = ids[1:]
-        batch.length_B[row] = max(length, 1)
+        input_ids_BT[row, :length] = ids[:-1]
+        target_BT[row, :length] = ids[1:]
+        length_B[row] = max(length, 1)
         is_truncated = sample.finish_reason == "length"
         if (has_verdict is not None and not has_verdict[row]) or (mask_truncated_completions and is_truncated):
             continue
         mask = torch.tensor(completion_mask(sample.completion_ids, eos_token_ids), dtype=torch.bool)
         start = len(sample.prompt_ids) - 1
-        batch.mask_BT[row, start:length] = mask
-        batch.sampler_logprob_BT[row, start:length] = torch.tensor(sample.sampler_logprobs).masked_fill(~mask, 0.0)
-    return batch._counted()
+        mask_BT[row, start:length] = mask
+        sampler_logprob_BT[row, start:length] = torch.tensor(sample.sampler_logprobs).masked_fill(~mask, 0.0)
+    return Batch(
+        input_ids_BT,
+        target_BT,
+        mask_BT,
+        advantage_B,
+        length_B,
+        sampler_logprob_BT,
+        num_tokens=int(mask_BT.sum()),
+        num_positions=int(length_B.sum()),
+    )
 
 
 def completion_mask(completion_ids: Sequence[int], eos_token_ids: Collection[int]) -> list[bool]:

@@ -216,7 +216,6 @@ def eos_mask(case):
 
 
 def lr_resume(case):
-
     settings = TrainingSettings(
         learning_rate=case["base_lr"], lr_scheduler_type="cosine", max_steps=case["T_max"], warmup_steps=0
     )

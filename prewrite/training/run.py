@@ -76,8 +76,7 @@ def run(config: Config) -> None:
             seed=config.seed,
         )
         selection = None
-        rewrites_are_problems = any(entry.reward.ask == "row" for entry in rewards)  # and no dev example fits them
-        if journal is not None and not rewrites_are_problems:
+        if journal is not None and not scorer.rewrites_are_problems:
             selection = Selection(
                 config.selection,
                 tasks,

@@ -54,6 +54,11 @@ class Scorer:
         self.examples_per_rewrite, self.seed = examples_per_rewrite, seed
         self.scoring: Scoring = "forced_choice" if forced_choice else "free_text"
 
+    @property
+    def rewrites_are_problems(self) -> bool:
+        """Whether a rewrite is a whole query with an answer of its own, so that no dev example fits it."""
+        return any(entry.reward.ask == "row" for entry in self.rewards)
+
     def score(self, samples: Sequence[tuple[int, Sample]], rows: Sequence[InstructionRow], draw: int) -> list[Rollout]:
         """Rollouts with their reward parts; `reward` is left None, since a sum may need the whole group's rewards.
 

@@ -216,8 +216,8 @@ class Trainer:
                 self.with_.selection.judge_initial(self.rows)
                 for task, standing in self.with_.selection.initial.items():
                     console.say(f"{task}: the initial instruction scores {standing.score:.3f} on dev")
-        if self.config.selection.num_sampled:
-            shown = self._look(())
+        if self.config.selection.num_sampled and not self.with_.scorer.rewrites_are_problems:
+            shown = self._look()
             if self.with_.journal is not None:
                 self.with_.journal.write_step({"step": 0, **shown})
                 console.say("before training: " + ", ".join(f"{key} {value:.3f}" for key, value in shown.items()))
@@ -225,12 +225,13 @@ class Trainer:
     def _look_if_due(self, first_step: int, rollouts: Sequence[Rollout]) -> dict[str, float]:
         if self.with_.selection is not None:
             self.with_.selection.note(rollouts)
-        if not (self._due(self.config.selection.eval_steps, first_step) or self.step >= self.total_steps):
+        is_due = self._due(self.config.selection.eval_steps, first_step) or self.step >= self.total_steps
+        if not is_due or self.with_.scorer.rewrites_are_problems:
             return {}
         with self._clock("dev"):
-            return self._look(rollouts)
+            return self._look()
 
-    def _look(self, rollouts: Sequence[Rollout]) -> dict[str, float]:
+    def _look(self) -> dict[str, float]:
         """A look at dev: the policy writes its greedy rewrites, and new samples, of every instruction."""
         greedy = self._write(1, greedy=True)
         sampled = self._write(self.config.selection.num_sampled, greedy=False)

@@ -118,9 +118,6 @@ def run_faults(config: Config) -> Iterator[str]:
             "loss_type=bnpo with max_tokens_per_micro_batch: bnpo divides by the tokens of each micro-batch, so that "
             "packing by length would change the loss; use dapo"
         )
-    given, wanted = config.data.num_train_examples, config.reward.examples_per_rewrite
-    if given is not None and given < wanted:
-        yield f"num_train_examples={given} is less than examples_per_rewrite={wanted}: raise the one or lower the other"
     name = config.run_name
     if "/" in name or name.strip() in ("", ".", "..") or not name.isprintable():
         yield f"run_name={config.run_name!r} is not the name of a folder"

@@ -139,7 +139,7 @@ def test_a_secret_in_the_config_is_neither_accepted_nor_repeated(refused: Refuse
         (["data.tasks=sst2"], """as in --set 'data.tasks=["sst2"]'"""),
         (["run_name= "], "not the name of a folder"),
         (['reward_funcs=[":f"]'], "named package.module:function"),
-        (["num_train_examples=3"], "num_train_examples=3 is less than examples_per_rewrite=4"),
+        (["num_train_examples=3"], "sentiment train: 3 examples, fewer than reward.examples_per_rewrite 4"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(refused: Refuse, settings: list[str], words: str) -> None:
@@ -173,7 +173,7 @@ def test_a_row_without_its_answer_is_named_with_its_column(refused: Refuse, tmp_
     [
         ("max_prompt_length=8", "tokens; rollout.max_prompt_length is 8"),
         ("dev_size=120", "dev_size=120 (of 20 rows) removed every row"),
-        ("dev_size=17", "3 examples are left beside dev, fewer than reward.examples_per_rewrite 4"),
+        ("dev_size=17", "sums train: 3 examples, fewer than reward.examples_per_rewrite 4"),
     ],
 )
 def test_a_filter_that_leaves_no_row_is_named(refused: Refuse, tmp_path: Path, setting: str, words: str) -> None:

@@ -4,7 +4,17 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, Gemma2Config, Gemma2ForCausalLM, LlamaConfig, MistralConfig, Qwen2Config
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen2Config,
+)
 
 from prewrite.algorithm.batching import collate
 from prewrite.config import PolicySettings
@@ -59,15 +69,20 @@ def test_a_packed_row_holds_the_sequences_without_their_padding():
     assert restored_BT.equal(rows.input_ids_BT * is_real_BT)
 
 
-def test_architectures_whose_attention_does_more_are_refused(tmp_path: Path):
-    Gemma2ForCausalLM(Gemma2Config(num_key_value_heads=2, head_dim=8, **SHAPE)).save_pretrained(tmp_path)
-    with pytest.raises(UserError, match=r"Gemma2.* has capped attention scores, sliding_attention: set it to 'sdpa'"):
+@pytest.mark.parametrize(
+    ("lm", "words"),
+    [
+        (
+            Gemma2ForCausalLM(Gemma2Config(num_key_value_heads=2, head_dim=8, **SHAPE)),
+            "capped scores, sliding_attention",
+        ),
+        (MistralForCausalLM(MistralConfig(num_key_value_heads=2, sliding_window=6, **SHAPE)), "a sliding window"),
+        (GPT2LMHeadModel(GPT2Config(n_embd=32, n_layer=1, n_head=2, vocab_size=50)), "dropout"),
+    ],
+    ids=["Gemma 2", "Mistral", "GPT-2"],
+)
+def test_architectures_whose_attention_does_more_are_refused(lm, words: str, tmp_path: Path):
+    lm.save_pretrained(tmp_path)
+    with pytest.raises(UserError, match=rf"that of \w+ has .*{words}.*: set it to 'sdpa'"):
         _load(PolicySettings(model=str(tmp_path)))
     assert _load(PolicySettings(model=str(tmp_path), attn_implementation="eager")) is not None
-
-
-def test_a_window_shorter_than_a_sequence_is_refused():
-    config = MistralConfig(num_key_value_heads=2, sliding_window=6, **SHAPE)
-    lm = AutoModelForCausalLM.from_config(config, attn_implementation="packed", dtype=torch.float32)
-    with pytest.raises(UserError, match=r"a window of 6 tokens and got one of 10: set it to 'sdpa'"):
-        LogprobModel(lm, temperature=1.0, chunk_tokens=4)(batch(), 5, False)

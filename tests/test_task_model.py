@@ -322,11 +322,27 @@ def test_an_endpoint_that_goes_away_is_not_asked_to_the_end():
 
     calls = [Call(f"query {i}") for i in range(2000)]
     with FaultServer(behaviour) as server, task_model(server.base_url, max_retries=0) as model:
-        with pytest.raises(UserError, match=r"the last 5\d calls stayed failed.* HTTP 503.*The endpoint is gone"):
+        with pytest.raises(UserError, match=r"the last 5\d calls had no .* HTTP 503.*The endpoint is gone"):
             model.ask(calls)
-        assert len(server.bodies) < 500
+        time.sleep(0.5)
+        assert len(server.bodies) < 500, "and what is left is not asked afterwards either"
     with FaultServer(behaviour) as server, task_model(server.base_url, max_retries=0, max_failure_share=1) as model:
         assert sum(answer.error is not None for answer in model.ask(calls)) == 1960
+
+
+def test_an_endpoint_that_refuses_many_calls_is_not_gone():
+    with FaultServer(lambda body, tried: Reply(status=400)) as server, task_model(server.base_url) as model:
+        assert all("HTTP 400" in answer.error for answer in model.ask([Call(f"query {i}") for i in range(200)]))
+
+
+def test_a_failure_that_was_asked_ahead_is_shared_by_those_who_want_it():
+    with FaultServer(lambda body, tried: Reply(status=400)) as server, task_model(server.base_url) as model:
+        model.ask_ahead([Call("q")])
+        time.sleep(0.3)
+        assert all("HTTP 400" in answer.error for answer in model.ask([Call("q")] * 3))
+        assert (len(server.bodies), model.stats.calls, model.stats.failed, model.stats.cached) == (1, 1, 1, 2)
+        model.ask([Call("q")])
+        assert len(server.bodies) == 2, "a failure is not kept for later"
 
 
 def test_probe_tells_a_good_endpoint_from_each_bad_one(monkeypatch):

@@ -22,7 +22,7 @@ LOGGED_EVERY_STEP = (
     *("advantage_std", "entropy", "clip_low", "clip_high", "ratio_mean", "ratio_max", "sampler_gap", "sampler_gap_max"),
     *("sampler_weight_mean", "sampler_weight_min", "sampler_cut", "completion_length_mean", "completion_length_max"),
     *("truncated", "grad_norm", "learning_rate", "tokens_per_second/rollout", "tokens_per_second/training"),
-    *("rewrites_per_second/scoring", "seconds/rollout", "seconds/scoring", "seconds/training", "seconds/push"),
+    *("rewrites_per_second", "seconds/rollout", "seconds/scoring", "seconds/training", "seconds/push"),
     *("task_calls", "failed_calls"),
 )
 HARD_TEXT = (

@@ -162,10 +162,10 @@ def pack_by_tokens(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
 
 
 def pack_evenly(lengths: Sequence[int], max_tokens: int, world_size: int) -> list[list[int]]:
-    """As few micro-batches as max_tokens positions allow, in whole rounds of the ranks, equally full.
+    """Micro-batches of at most max_tokens positions, about as few as that allows, about equally full.
 
-    For rows that are trained without padding: the longest row left goes into the emptiest micro-batch. A row longer
-    than max_tokens makes its micro-batch as large as itself.
+    For rows that are trained without padding: the longest row left goes into the emptiest micro-batch. Their number is
+    a multiple of world_size, unless there are fewer rows. A row longer than max_tokens raises the limit for all.
     """
     if not lengths:
         return []

@@ -70,19 +70,14 @@ def packed_attention(
     cu_seq_lens_q: Tensor,
     max_length_q: int,
     scaling: float | None = None,
-    sliding_window: int | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
     """Causal attention within each sequence of a packed row; transformers calls it with its own keywords.
 
-    Keys and values may have fewer heads than queries. Returns [1, N, A, D]. On a GPU one kernel does all sequences
+    Only for architectures that ask for no more than that (`refuse_packing`); keys and values may have fewer heads than
+    queries. Returns [1, N, A, D]. On a GPU one kernel does all sequences
     (FlashAttention, Dao 2023, arXiv 2307.08691), in half precision alone; elsewhere one after the other.
     """
-    if sliding_window is not None and sliding_window < max_length_q:
-        raise UserError(
-            f"policy.attn_implementation={PACKED!r} attends to the whole sequence; this model has a window of "
-            f"{sliding_window} tokens and got one of {max_length_q}: set it to 'sdpa'"
-        )
     query_NAD, key_NAD, value_NAD = (tensor[0].transpose(0, 1) for tensor in (query_1AND, key_1AND, value_1AND))
     if query_NAD.is_cuda and query_NAD.dtype != torch.float32:
         attend = _fused_attention()
@@ -106,6 +101,26 @@ def _plain_attention(query_1ATD: Tensor, key_1ATD: Tensor, value_1ATD: Tensor, s
     is_later_TT = torch.ones(length, length, dtype=torch.bool, device=score_1ATT.device).triu(1)
     weight_1ATT = score_1ATT.masked_fill(is_later_TT, -torch.inf).softmax(-1, dtype=torch.float32)
     return weight_1ATT.to(value_1ATD.dtype) @ value_1ATD
+
+
+def refuse_packing(lm: Any) -> None:
+    """UserError where packed attention would leave something out that the architecture's own attention does."""
+    config = lm.config.get_text_config()
+    layer_types = set(getattr(config, "layer_types", None) or []) - {"full_attention"}
+    own = {
+        "a sliding window": getattr(config, "sliding_window", None),
+        "capped scores": getattr(config, "attn_logit_softcapping", None),
+        "dropout": getattr(config, "attention_dropout", None) or getattr(config, "attn_pdrop", None),
+        "latent keys and values": getattr(config, "kv_lora_rank", None),
+        "an interface of its own": not lm._supports_attention_backend,
+        **dict.fromkeys(layer_types, True),
+    }
+    has = sorted(name for name, is_there in own.items() if is_there)
+    if has:
+        raise UserError(
+            f"policy.attn_implementation={PACKED!r} is plain causal attention, and that of {type(lm).__name__} has "
+            f"{', '.join(has)}: set it to 'sdpa' or 'eager'"
+        )
 
 
 @functools.cache

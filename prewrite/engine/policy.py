@@ -29,7 +29,7 @@ from prewrite.algorithm.batching import Batch
 from prewrite.algorithm.logprobs import chunked_logprobs
 from prewrite.config import PolicySettings, TrainingSettings
 from prewrite.engine.distributed import World
-from prewrite.engine.packed_attention import PACKED, Packing
+from prewrite.engine.packed_attention import PACKED, Packing, refuse_packing
 from prewrite.errors import UserError
 
 GRADIENT_BUCKET_NUMEL = 200_000_000  # gradients reduced at once
@@ -167,21 +167,8 @@ def _load(settings: PolicySettings) -> Any:
     except (OSError, ValueError, SafetensorError) as error:
         raise _no_model(settings, error) from error
     if settings.attn_implementation == PACKED:
-        _refuse_packing(lm)
+        refuse_packing(lm)
     return lm
-
-
-def _refuse_packing(lm: Any) -> None:
-    """UserError where packed attention would leave something out that the architecture's own attention does."""
-    config = lm.config.get_text_config()
-    own = [kind for kind in set(getattr(config, "layer_types", None) or []) if kind != "full_attention"]
-    if getattr(config, "attn_logit_softcapping", None):
-        own.append("capped attention scores")
-    if own or not lm._supports_attention_backend:
-        raise UserError(
-            f"policy.attn_implementation={PACKED!r} is plain causal attention, and {type(lm).__name__} has "
-            f"{', '.join(sorted(own)) or 'one of its own'}: set it to 'sdpa' or 'eager'"
-        )
 
 
 def _no_model(settings: PolicySettings, error: Exception) -> UserError:

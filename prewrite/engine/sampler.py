@@ -1,9 +1,10 @@
 """The vLLM engine inside the trainer's process: requests in, samples out, weights in. The home of vLLM's offline API.
 
-Token ids go in and come out; texts are decoded afterwards in one batch, and log-probs come flat: detokenizing inside
-the engine and a Python object for each log-prob cost half the rollout's time.
+Token ids go in and come out; texts are decoded once they are whole, and log-probs come flat: detokenizing inside the
+engine and a Python object for each log-prob cost half the rollout's time.
 """
 
+import itertools
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,6 +31,7 @@ class Sampler:
             os.environ["VLLM_CPU_KVCACHE_SPACE"] = str(math.ceil(rollout.kv_cache_gib or 1))  # read in whole GiB
         from vllm import LLM
 
+        self._numbers = itertools.count()
         self.settings = rollout
         self.tokenizer = tokenizer
         try:
@@ -73,18 +75,22 @@ class Sampler:
         A collective of the ranks of one engine, where it has several: all with the same requests and counts.
         """
         engine, params = self.engine.llm_engine, self._sampling_params(greedy)
-        places = [(index, copy) for index, count in enumerate(counts) for copy in range(count)]
-        for number, (index, _) in enumerate(places):  # a request for each copy, or copies would end all at once
-            engine.add_request(str(number), {"prompt_token_ids": list(requests[index])}, params)
+        places: dict[str, tuple[int, int]] = {}
+        for index, count in enumerate(counts):
+            for copy in range(count):  # a request for each, or the copies would be handed over all at once
+                name = str(next(self._numbers))
+                places[name] = (index, copy)
+                engine.add_request(name, {"prompt_token_ids": list(requests[index])}, params)
         done: dict[tuple[int, int], Sample] = {}
         while engine.has_unfinished_requests():
-            finished = [output for output in engine.step() if output.finished]
+            # An interrupted call's requests may still be there.
+            finished = [output for output in engine.step() if output.finished and output.request_id in places]
             if not finished:
                 continue
             completions = [output.outputs[0] for output in finished]
             texts = self.tokenizer.batch_decode([one.token_ids for one in completions], skip_special_tokens=True)
             for output, completion, text in zip(finished, completions, texts, strict=True):
-                place = places[int(output.request_id)]
+                place = places[output.request_id]
                 done[place] = _sample(output.prompt_token_ids, completion, text)
                 if on_finished is not None:
                     on_finished(*place, done[place])

@@ -28,7 +28,7 @@ _IDLE_SECONDS = 3.0  # a connection is given up before a server does it (uvicorn
 
 @dataclass
 class TaskModelStats:
-    """Counts since the start. calls: asked over the wire, cached ones apart; seconds: wall time, summed over `ask`s."""
+    """Counts since the start. calls: asked over the wire, cached ones apart."""
 
     calls: int = 0
     cached: int = 0
@@ -37,7 +37,6 @@ class TaskModelStats:
     neutralised: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
-    seconds: float = 0.0
     failures: Counter[str] = field(default_factory=Counter)
 
 

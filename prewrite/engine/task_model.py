@@ -9,7 +9,6 @@ import hashlib
 import json
 import logging
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -58,7 +57,8 @@ class TaskModel:
         seed: int | None = None,
     ):
         self.max_retries, self.max_failure_share = max_retries, max_failure_share
-        self._failed_in_a_row, self._gone_after = 0, max(_FAILED_IN_A_ROW, 2 * concurrency)
+        self._unreached: list[str] = []  # how the calls since the last reply failed
+        self._gone_after = max(_FAILED_IN_A_ROW, 2 * concurrency)
         self.fields = SamplingFields(
             model=model,
             temperature=temperature,
@@ -106,8 +106,9 @@ class TaskModel:
     def ask(self, calls: Sequence[Call], *, progress: Callable[[int, int], None] | None = None) -> list[Answer]:
         """The answers, in the order of the calls. `progress(done, total)` runs in the task model's thread.
 
-        Raises UserError once twice as many calls in a row as go at once (50 at least) stayed failed: the endpoint is
-        gone, and the rest would only wait for it. Not with max_failure_share 1, which allows every call to fail.
+        Raises UserError once twice as many calls in a row as go at once (50 at least) stayed without a usable reply
+        after all retries: the endpoint is gone, and the rest would only wait for it. A refusal is a reply. Not with
+        max_failure_share 1, which allows every call to fail.
         """
         asked = asyncio.run_coroutine_threadsafe(self._ask_all(calls, progress), self._loop)
         try:
@@ -154,30 +155,44 @@ class TaskModel:
             )
 
     async def _ask_all(self, calls: Sequence[Call], progress: Callable[[int, int], None] | None) -> list[Answer]:
-        started, done = time.monotonic(), 0
+        done = 0
+        taken: set[bytes] = set()
 
         async def one(call: Call) -> Answer:
             nonlocal done
-            answer = await self._answer(call)
-            if self._failed_in_a_row >= self._gone_after and self.max_failure_share < 1:
-                raise UserError(
-                    f"task model at {self.base_url}: the last {self._failed_in_a_row} calls stayed failed, each after "
-                    f"{self.max_retries} retries, as with {answer.error}. The endpoint is gone: start it again"
-                )
+            answer = await self._answer(call, taken)
+            self._check_presence()
             done += 1
             if progress is not None:
                 progress(done, len(calls))
             return answer
 
-        answers = await asyncio.gather(*(one(call) for call in calls))
-        self.stats.seconds += time.monotonic() - started
-        return answers
+        asked = [asyncio.create_task(one(call)) for call in calls]
+        try:
+            return await asyncio.gather(*asked)
+        except UserError:
+            for task in [*asked, *self._in_flight.values()]:
+                task.cancel()
+            raise
+        finally:
+            for key in taken:
+                self._ahead.pop(key, None)
 
-    async def _answer(self, call: Call) -> Answer:
+    def _check_presence(self) -> None:
+        if len(self._unreached) >= self._gone_after and self.max_failure_share < 1:
+            raise UserError(
+                f"task model at {self.base_url}: the last {len(self._unreached)} calls had no usable reply, each after "
+                f"{self.max_retries} retries, the last one {self._unreached[-1]}. The endpoint is gone: start it again"
+            )
+
+    async def _answer(self, call: Call, taken: set[bytes]) -> Answer:
+        """taken: keys asked ahead whose answers this `ask` has had, for the rewrites of a group that are alike."""
         body, key = self._request(call)
         # Shielded: an asker that gives up must not take the answer from another who waits for the same call.
         if key in self._ahead:
-            return await asyncio.shield(self._ahead.pop(key))
+            self.stats.cached += key in taken
+            taken.add(key)
+            return await asyncio.shield(self._ahead[key])
         if key in self._cache:
             self._cache.move_to_end(key)
             self.stats.cached += 1
@@ -208,10 +223,13 @@ class TaskModel:
         except CallFailed as failure:
             self.stats.failed += 1
             self.stats.failures[failure.kind] += 1
-            self._failed_in_a_row += 1
+            if failure.retry:
+                self._unreached.append(str(failure))
+            else:
+                self._unreached.clear()
             return Answer(text=None, error=str(failure))
         else:
-            self._failed_in_a_row = 0
+            self._unreached.clear()
             self._cache[key] = answer
             if len(self._cache) > _CACHED_ANSWERS:
                 self._cache.popitem(last=False)

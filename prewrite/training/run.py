@@ -42,6 +42,7 @@ def run(config: Config) -> None:
         check_coverage([entry.reward for entry in rewards], list(tasks.values()))
         check_rows([entry.reward for entry in rewards], rows, tasks)
         train, dev = examples(config, tasks)
+        _check_sizes(config, rewards, train)
         tokenizer = load_tokenizer(config.policy)
         requests = build_requests(rows, tokenizer, config.rollout)
         with distributed.together("making the run folder"):
@@ -146,13 +147,19 @@ def examples(
     for name, task in tasks.items():
         cut = {"local_dir": local_dir, "dev_size": data.dev_size, "min_words": data.min_words, "seed": config.seed}
         train[name] = load_examples(task, "train", **cut)[: data.num_train_examples]
-        if len(train[name]) < config.reward.examples_per_rewrite:
-            raise UserError(
-                f"{name} train: {len(train[name])} examples are left beside dev, fewer than "
-                f"reward.examples_per_rewrite {config.reward.examples_per_rewrite}: lower it, or data.dev_size"
-            )
         dev[name] = load_examples(task, "dev", **cut)
     return train, dev
+
+
+def _check_sizes(config: Config, rewards: Sequence[WeightedReward], train: dict[str, Sequence[Example]]) -> None:
+    wanted = config.reward.examples_per_rewrite
+    draws = any(entry.reward.ask not in (None, "row") for entry in rewards)
+    for name, pool in train.items():
+        if draws and len(pool) < wanted:
+            raise UserError(
+                f"{name} train: {len(pool)} examples, fewer than reward.examples_per_rewrite {wanted}: lower it, or "
+                "data.dev_size or data.min_words, or raise data.num_train_examples"
+            )
 
 
 def _choices(settings: TaskModelSettings, tasks: dict[str, Task]) -> tuple[str, ...]:

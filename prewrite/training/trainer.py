@@ -277,7 +277,9 @@ class Trainer:
         rates = {
             "tokens_per_second/rollout": completion_tokens / max(self.seconds.get("rollout", 0.0), 1e-9),
             "tokens_per_second/training": int(batch.length_B.sum()) / max(self.seconds.get("training", 0.0), 1e-9),
-            "rewrites_per_second/scoring": len(rollouts) / max(self.seconds.get("scoring", 0.0), 1e-9),
+            # Scoring begins while rewrites are still being written; its own seconds are what is left afterwards.
+            "rewrites_per_second": len(rollouts)
+            / max(self.seconds.get("rollout", 0.0) + self.seconds.get("scoring", 0.0), 1e-9),
         }
         if self.world.device.type == "cuda":
             rates["gpu_memory_peak_gib"] = torch.cuda.max_memory_allocated() / 2**30

@@ -176,9 +176,9 @@ LATEX = st.lists(st.sampled_from(PIECES), max_size=25)
 @settings(max_examples=150, deadline=None)
 @given(st.one_of(st.text(max_size=60), LATEX.map(" ".join), LATEX.map("".join)), st.sampled_from(["5", "x+1"]))
 def test_no_text_breaks_the_grader(text, gold):
-    dead_before = [worker.process.pid for worker in shared_pool()._workers if worker.process]
+    before = {worker.process.pid for worker in shared_pool()._workers if worker.process}
     assert is_correct_math(rf"\boxed{{{text}}}", gold) in (True, False)
     assert is_correct_math(rf"\boxed{{{gold}}}", text) in (True, False, None)
     too_slow_is_allowed = any(word in text for word in (r"\int", r"\sum"))
-    alive = [worker.process.pid for worker in shared_pool()._workers if worker.process]
-    assert too_slow_is_allowed or not dead_before or alive == dead_before
+    after = {worker.process.pid for worker in shared_pool()._workers if worker.process}
+    assert too_slow_is_allowed or before <= after, "a worker was killed for it"

@@ -24,8 +24,8 @@ class PolicySettings(Section):
     """folder or hub name of a chat model in the transformers format"""
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     """type of the weights in forward and backward; the optimizer's master copy is always float32"""
-    attn_implementation: str = "packed"
-    """attention of the training forward; packed computes no padding; sdpa or eager for architectures it refuses"""
+    attn_implementation: Literal["packed", "sdpa", "eager"] = "packed"
+    """attention of the training forward; packed computes no padding; the others for architectures that it refuses"""
     gradient_checkpointing: bool = False
     """recompute activations in the backward pass: less memory, about a third more time"""
     offload_optimizer: bool = False

@@ -139,6 +139,8 @@ def test_a_secret_in_the_config_is_neither_accepted_nor_repeated(refused: Refuse
         (["data.tasks=sst2"], """as in --set 'data.tasks=["sst2"]'"""),
         (["run_name= "], "not the name of a folder"),
         (['reward_funcs=[":f"]'], "named package.module:function"),
+        (["attn_implementation=nonsense"], "Input should be 'packed', 'sdpa' or 'eager'"),
+        (["sleep_level=2"], "rollout.sleep_level is 2: vLLM sleeps on a GPU alone; set it to 0"),
         (["num_train_examples=3"], "sentiment train: 3 examples, fewer than reward.examples_per_rewrite 4"),
     ],
 )

@@ -158,6 +158,21 @@ def test_the_ranks_of_the_trainer_do_not_leak_into_the_server():
     assert not env.keys() & (own.keys() - {"PATH"})
 
 
+def test_calls_that_fail_since_the_server_ended_are_blamed_on_it(tmp_path):
+    one = server(tmp_path / "log", str(tmp_path))
+    for script, words in (
+        ("print('bye')", r"(?s)has ended \(exit code 0\): calls failed\..*bye"),
+        ("input()", "^calls"),
+    ):
+        with (tmp_path / "log").open("wb") as log:
+            one._guard = start_guarded([sys.executable, "-c", script], env=dict(os.environ), log=log)
+        if "bye" in script:
+            one._guard.wait(timeout=30)
+        with pytest.raises(UserError, match=words), one.blamed():
+            raise UserError("calls failed.")
+        end_guarded(one._guard)
+
+
 def test_an_endpoint_of_the_config_is_used_and_no_server_started():
     with FaultServer() as endpoint:
         settings = TaskModelSettings(model="task", base_url=endpoint.base_url)

@@ -22,9 +22,8 @@ class Sampler:
     """Samples completions from the weights that were last pushed."""
 
     def __init__(self, policy: PolicySettings, rollout: RolloutSettings, tokenizer: Any, world: World, *, seed: int):
+        refuse_sleep_without_gpu(rollout, world)
         on_gpu = world.device.type == "cuda"
-        if rollout.sleep_level and not on_gpu:
-            raise UserError(f"rollout.sleep_level is {rollout.sleep_level}: vLLM sleeps on a GPU alone; set it to 0")
         self.on_gpu, self.is_asleep = on_gpu, False
         self.ranks_per_engine = rollout.vllm_tensor_parallel_size
         if not on_gpu:
@@ -140,6 +139,12 @@ class Sampler:
             self.engine.wake_up(tags=["kv_cache"])
             self.is_asleep = False
         self.engine.reset_prefix_cache()
+
+
+def refuse_sleep_without_gpu(rollout: RolloutSettings, world: World) -> None:
+    """UserError where the engine is to sleep and cannot; costs nothing, so a run may ask before it starts anything."""
+    if rollout.sleep_level and world.device.type != "cuda":
+        raise UserError(f"rollout.sleep_level is {rollout.sleep_level}: vLLM sleeps on a GPU alone; set it to 0")
 
 
 def _computes_with_loaded_weights(model: nn.Module) -> bool:

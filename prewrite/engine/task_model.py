@@ -57,7 +57,8 @@ class TaskModel:
         seed: int | None = None,
     ):
         self.max_retries, self.max_failure_share = max_retries, max_failure_share
-        self._unreached: list[str] = []  # how the calls since the last reply failed
+        self._last_failure = ""
+        self._num_unreached = 0  # calls in a row without a usable reply
         self._gone_after = max(_FAILED_IN_A_ROW, 2 * concurrency)
         self.fields = SamplingFields(
             model=model,
@@ -147,11 +148,11 @@ class TaskModel:
         )
         if failed > self.max_failure_share * calls:
             told = ", ".join(f"{count} x {kind}" for kind, count in reasons.most_common(3))
+            slow = "; where it is only slow, raise task_model.timeout or lower task_model.concurrency"
+            way_out = f"Look at the endpoint{slow if 'timeout' in reasons else ''}."
             raise UserError(
-                f"task model at {self.base_url}: {failed} of the last {calls} calls stayed failed after "
-                f"{self.max_retries} retries ({told}), more than task_model.max_failure_share "
-                f"{self.max_failure_share}. Look at the endpoint; where it is only slow, raise task_model.timeout or "
-                "lower task_model.concurrency."
+                f"task model at {self.base_url}: {failed} of the last {calls} calls stayed failed ({told}; the last "
+                f"one {self._last_failure}), more than task_model.max_failure_share {self.max_failure_share}. {way_out}"
             )
 
     async def _ask_all(self, calls: Sequence[Call], progress: Callable[[int, int], None] | None) -> list[Answer]:
@@ -179,10 +180,10 @@ class TaskModel:
                 self._ahead.pop(key, None)
 
     def _check_presence(self) -> None:
-        if len(self._unreached) >= self._gone_after and self.max_failure_share < 1:
+        if self._num_unreached >= self._gone_after and self.max_failure_share < 1:
             raise UserError(
-                f"task model at {self.base_url}: the last {len(self._unreached)} calls had no usable reply, each after "
-                f"{self.max_retries} retries, the last one {self._unreached[-1]}. The endpoint is gone: start it again"
+                f"task model at {self.base_url}: the last {self._num_unreached} calls had no usable reply (retries: "
+                f"{self.max_retries}), the last one {self._last_failure}. The endpoint is gone: start it again."
             )
 
     async def _answer(self, call: Call, taken: set[bytes]) -> Answer:
@@ -223,13 +224,11 @@ class TaskModel:
         except CallFailed as failure:
             self.stats.failed += 1
             self.stats.failures[failure.kind] += 1
-            if failure.retry:
-                self._unreached.append(str(failure))
-            else:
-                self._unreached.clear()
+            self._last_failure = str(failure)
+            self._num_unreached = self._num_unreached + 1 if failure.retry else 0
             return Answer(text=None, error=str(failure))
         else:
-            self._unreached.clear()
+            self._num_unreached = 0
             self._cache[key] = answer
             if len(self._cache) > _CACHED_ANSWERS:
                 self._cache.popitem(last=False)

@@ -85,6 +85,19 @@ class TaskServer:
     def __exit__(self, *exc_info: object) -> None:
         end_guarded(self._guard)
 
+    @contextlib.contextmanager
+    def blamed(self) -> Iterator[None]:
+        """Where the block raises a UserError and this server has ended, the error tells that, with its last words."""
+        try:
+            yield
+        except UserError as error:
+            if self._guard.poll() is None:
+                raise
+            raise UserError(
+                f"the vLLM server that was started for task_model.model {self.model!r} has ended (exit code "
+                f"{self._guard.returncode}): {error} The last lines of its log, {self.log_path}:\n{self._log_tail()}"
+            ) from error
+
     def _wait_until_healthy(self) -> None:
         started = time.monotonic()
         while not _is_healthy(f"http://127.0.0.1:{self.port}/health"):
@@ -152,6 +165,7 @@ def open_task_model(settings: TaskModelSettings, *, log_path: Path | None = None
             folder = stack.enter_context(tempfile.TemporaryDirectory()) if log_path is None else None
             server = start_server(settings, log_path=log_path or Path(str(folder), "task_server.log"))
             base_url = stack.enter_context(server).base_url
+            stack.enter_context(server.blamed())
         yield stack.enter_context(connect(settings, base_url=base_url))
 
 

@@ -63,7 +63,10 @@ def outcome(best: Mapping[str, Any]) -> str:
     """The end of a run, from what best.json holds: for each task the initial and the best instruction with scores."""
     lines = []
     for task, entry in best.items():
-        lines.append(f"{task}: held-out (dev) scores on {entry['n']} examples, 95% intervals")
+        baseline = entry["baseline"]
+        lines.append(f"{task}: held-out (dev) scores on {baseline['n']} examples, 95% intervals")
+        if entry["n"] != baseline["n"]:
+            lines.append(f"  failed calls: the best one's score is of {entry['n']} examples")
         lines.append(f"  initial  {_score(entry['baseline'])}  {entry['baseline']['instruction']!r}")
         if entry["instruction"] == entry["baseline"]["instruction"]:
             lines.append(f"  best     no rewrite of {entry['looked_at'] - 1} looked at scored higher")

@@ -13,7 +13,7 @@ from prewrite.config import Config, TaskModelSettings
 from prewrite.config_loading import check_world, config_hash
 from prewrite.engine import distributed
 from prewrite.engine.policy import Policy, load_tokenizer, quiet_libraries
-from prewrite.engine.sampler import Sampler
+from prewrite.engine.sampler import Sampler, refuse_sleep_without_gpu
 from prewrite.engine.task_server import connect, start_server
 from prewrite.errors import UserError
 from prewrite.reporting.journal import Journal
@@ -37,6 +37,7 @@ def run(config: Config) -> None:
     with _full_memory_told(), contextlib.ExitStack() as stack:
         stack.callback(distributed.stop)
         check_world(config, world.size)
+        refuse_sleep_without_gpu(config.rollout, world)
         rewards = weighted_rewards(config)
         rows, tasks = instruction_rows(config)
         check_coverage([entry.reward for entry in rewards], list(tasks.values()))
@@ -54,6 +55,7 @@ def run(config: Config) -> None:
                 print(f"starting a vLLM server for the task model; its log is {log_path}", flush=True)
                 server = start_server(config.task_model, log_path=log_path)
                 base_url = stack.enter_context(server).base_url
+                stack.enter_context(server.blamed())
         task_model = stack.enter_context(connect(config.task_model, base_url=distributed.broadcast(base_url)))
         with distributed.together("asking the task model a first question"):
             if world.is_main:

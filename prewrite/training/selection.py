@@ -27,6 +27,11 @@ class Standing:
         """Dev accuracy; nothing is below it where no example has a verdict."""
         return self.summary.accuracy.value if self.summary.accuracy else -math.inf
 
+    @property
+    def least_score(self) -> float:
+        """Its score were every answer that failed a wrong one: a failed call never makes a rewrite look better."""
+        return self.score * (1 - self.summary.failed / self.summary.n) if self.summary.accuracy else -math.inf
+
 
 class Selection:
     """Judges rewrites on dev and remembers the best of each task. Rank 0 alone has one."""
@@ -84,8 +89,8 @@ class Selection:
                 judged = self._judge(task, by_task["sampled"][task], "sampled", step)
                 shown[f"dev_sampled_mean/{task}"] = _mean(judged)
                 standings += judged
-            champion = max([self.best[task], *standings], key=lambda standing: standing.score)
-            if champion.score > self.best[task].score:
+            champion = max(standings, key=lambda standing: standing.least_score, default=self.best[task])
+            if champion.least_score > self.best[task].score:
                 self.best[task] = champion
             shown[f"dev_best/{task}"] = self.best[task].score
         self._write_best()

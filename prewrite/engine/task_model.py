@@ -208,7 +208,7 @@ class TaskModel:
     async def _start(self, calls: Sequence[Call]) -> None:
         for call in calls:
             body, key = self._request(call)
-            if key not in self._cache and key not in self._in_flight:
+            if not any(key in known for known in (self._cache, self._in_flight, self._ahead)):
                 self._note_control_tokens(call)
                 self._in_flight[key] = asyncio.create_task(self._ask_until_settled(key, body, call.choices))
                 self._ahead[key] = self._in_flight[key]

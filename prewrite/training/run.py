@@ -60,6 +60,8 @@ def run(config: Config) -> None:
         with distributed.together("asking the task model a first question"):
             if world.is_main:
                 task_model.probe(_choices(config.task_model, tasks))
+        if world.is_main:
+            print(f"loading the policy, {config.policy.model}, and a vLLM engine for its rollouts", flush=True)
         policy = Policy(config.policy, config.training, world, temperature=config.rollout.temperature)
         reference = None
         if config.loss.beta:

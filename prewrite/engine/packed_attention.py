@@ -37,18 +37,12 @@ class Packing:
         position_T = torch.arange(longest, device=length_B.device)
         is_real_BT = position_T < length_B[:, None]
         position_N = torch.nonzero_static(is_real_BT.flatten(), size=num_positions).squeeze(1)
-        boundaries = F.pad(length_B.cumsum(0), (1, 0)).int()
-        return cls(
-            position_N,
-            (len(length_B), longest),
-            {
-                "position_ids": (position_N % longest)[None],
-                "cu_seq_lens_q": boundaries,
-                "cu_seq_lens_k": boundaries,
-                "max_length_q": longest,
-                "max_length_k": longest,
-            },
-        )
+        keywords = {
+            "position_ids": (position_N % longest)[None],
+            "cu_seq_lens_q": F.pad(length_B.cumsum(0), (1, 0)).int(),
+            "max_length_q": longest,
+        }
+        return cls(position_N, (len(length_B), longest), keywords)
 
     def pack(self, value_BT: Tensor) -> Tensor:
         """[1, N]: the real positions, row after row."""

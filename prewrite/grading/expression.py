@@ -30,10 +30,10 @@ class Expressions(Tokens):
         self.open_bars = 0
 
     def items(self) -> Node:
-        raise NotImplementedError
+        raise NotImplementedError  # the subclass reads them
 
     def side(self) -> Node:
-        raise NotImplementedError
+        raise NotImplementedError  # the subclass reads them
 
     def nested(self, rule: Callable[[], Node]) -> Node:
         self.depth += 1

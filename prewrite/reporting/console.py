@@ -67,8 +67,8 @@ def outcome(best: Mapping[str, Any]) -> str:
         lines.append(f"{task}: held-out (dev) scores on {baseline['n']} examples, 95% intervals")
         if entry["n"] != baseline["n"]:
             lines.append(f"  failed calls: the best one's score is of {entry['n']} examples")
-        lines.append(f"  initial  {_score(entry['baseline'])}  {entry['baseline']['instruction']!r}")
-        if entry["instruction"] == entry["baseline"]["instruction"]:
+        lines.append(f"  initial  {_score(baseline)}  {baseline['instruction']!r}")
+        if entry["instruction"] == baseline["instruction"]:
             lines.append(f"  best     no rewrite of {entry['looked_at'] - 1} looked at scored higher")
         else:
             lines.append(f"  best     {_score(entry)}  {entry['instruction']!r} (step {entry['step']})")

@@ -37,10 +37,11 @@ def launched(ranks: int, *arguments: str) -> list[str]:
 def start(command: Sequence[str], *, ranks: int = 1, **environment: str) -> subprocess.Popen[str]:
     """A process in a session of its own, in the project's root, with the machine's cores shared out over the ranks."""
     threads = str(max(1, (os.cpu_count() or 2) // ranks))
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return subprocess.Popen(
         list(command),
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": threads, **environment},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": threads, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

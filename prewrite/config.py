@@ -157,6 +157,8 @@ class TaskModelSettings(Section):
     """tries after the first, for 408/409/429/5xx and broken connections"""
     max_failure_share: Annotated[float, Field(ge=0, le=1)] = 0.2
     """the run stops once more than this share of its calls stayed failed"""
+    gpus: Annotated[list[Count], Field(min_length=1)] | None = None
+    """GPUs of the server started here, by nvidia-smi's numbers, as [7]; null = it shares the first rank's"""
     gpu_memory_utilization: Share = 0.3
     """share of the GPU for the server started here; ignored on the CPU"""
     kv_cache_gib: Annotated[float, Field(gt=0)] | None = None

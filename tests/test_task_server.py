@@ -11,7 +11,7 @@ import pytest
 
 from prewrite.config import TaskModelSettings
 from prewrite.engine.processes import end_guarded, start_guarded
-from prewrite.engine.task_server import TaskServer, _server_environment, open_task_model
+from prewrite.engine.task_server import TaskServer, _server_environment, open_task_model, start_server
 from prewrite.errors import UserError
 from prewrite.types import Call
 from tests.fault_server import FaultServer
@@ -151,11 +151,16 @@ def test_the_ranks_of_the_trainer_do_not_leak_into_the_server():
         "VLLM_API_KEY": "k",
         "PATH": "/bin",
     }
-    env = _server_environment(own, kv_cache_gib=1.5, gpus="6,7")
+    env = _server_environment(own, kv_cache_gib=1.5, gpus=[6, 7])
     assert env["VLLM_CPU_KVCACHE_SPACE"] == "2"
     assert env["CUDA_VISIBLE_DEVICES"] == "6,7"
     assert env["PATH"] == "/bin"
     assert not env.keys() & (own.keys() - {"PATH"})
+
+
+def test_a_server_with_gpus_of_its_own(tmp_path):
+    settings = TaskModelSettings(model="a/model", gpus=[2, 3])
+    assert start_server(settings, log_path=tmp_path / "log")._env["CUDA_VISIBLE_DEVICES"] == "2,3"
 
 
 def test_calls_that_fail_since_the_server_ended_are_blamed_on_it(tmp_path):

@@ -38,8 +38,8 @@ _CPU_ARGUMENTS = ["--enforce-eager", "--block-size", "32"]
 class TaskServer:
     """Context manager around the server; `base_url` is its address, and it serves the model under the name given.
 
-    model: a folder or a hub name. log_path: the server's output. gpus: value of CUDA_VISIBLE_DEVICES; None = as in this
-    process. kv_cache_gib: None = what gpu_memory_utilization leaves on a GPU, 1 on the CPU. startup_timeout in seconds.
+    model: a folder or a hub name. log_path: the server's output. gpus: None = those of this process. kv_cache_gib:
+    None = what gpu_memory_utilization leaves on a GPU, 1 on the CPU. startup_timeout in seconds.
     Entering raises UserError where the folder is no model, the server ends at once, or it is not healthy in time.
     """
 
@@ -53,7 +53,7 @@ class TaskServer:
         startup_timeout: float,
         max_model_len: int | None = None,
         server_args: Sequence[str] = (),
-        gpus: str | None = None,
+        gpus: Sequence[int] | None = None,
     ):
         self.model, self.log_path, self.startup_timeout = model, log_path, startup_timeout
         self.port = free_port()
@@ -120,7 +120,7 @@ class TaskServer:
         return "\n".join(lines[-_LOG_TAIL_LINES:])
 
 
-def start_server(settings: TaskModelSettings, *, log_path: Path, gpus: str | None = None) -> TaskServer:
+def start_server(settings: TaskModelSettings, *, log_path: Path) -> TaskServer:
     """The server that the settings describe, not yet entered."""
     return TaskServer(
         settings.model,
@@ -130,7 +130,7 @@ def start_server(settings: TaskModelSettings, *, log_path: Path, gpus: str | Non
         startup_timeout=settings.startup_timeout,
         max_model_len=settings.max_model_len,
         server_args=settings.server_args,
-        gpus=gpus,
+        gpus=settings.gpus,
     )
 
 
@@ -190,7 +190,9 @@ def _gpu_arguments(gpu_memory_utilization: float, kv_cache_gib: float | None) ->
     return ["--gpu-memory-utilization", str(gpu_memory_utilization), *kv_cache]
 
 
-def _server_environment(own: Mapping[str, str], *, kv_cache_gib: float | None, gpus: str | None) -> dict[str, str]:
+def _server_environment(
+    own: Mapping[str, str], *, kv_cache_gib: float | None, gpus: Sequence[int] | None
+) -> dict[str, str]:
     env = {
         name: value
         for name, value in own.items()
@@ -201,7 +203,7 @@ def _server_environment(own: Mapping[str, str], *, kv_cache_gib: float | None, g
     env["VLLM_CPU_KVCACHE_SPACE"] = str(math.ceil(kv_cache_gib or 1))  # vLLM reads whole GiB
     env["VLLM_NO_USAGE_STATS"] = "1"
     if gpus is not None:
-        env["CUDA_VISIBLE_DEVICES"] = gpus
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
     return env
 
 

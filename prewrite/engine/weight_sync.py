@@ -3,9 +3,11 @@
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import deepspeed
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from prewrite.engine.policy import Policy
@@ -45,8 +47,14 @@ def full_weights(module: nn.Module, bucket_numel: int = BUCKET_NUMEL) -> Iterato
     """(name, whole tensor) of every parameter under ZeRO-3; tied weights once. A collective: exhaust it on each rank.
 
     Gathered in buckets sized by `ds_numel`, since a collective for each parameter costs more than the bytes it moves.
-    A yielded tensor must be copied or released before the iterator is gone.
+    A rank alone holds every weight whole, and gathers nothing. A yielded tensor must be copied or released before the
+    iterator is gone.
     """
+    if dist.get_world_size() == 1:
+        parameter: Any
+        for name, parameter in module.named_parameters():
+            yield name, parameter.ds_tensor.view(parameter.ds_shape)
+        return
     for bucket in _buckets(list(module.named_parameters()), bucket_numel):
         with deepspeed.zero.GatheredParameters([parameter for _, parameter in bucket]):
             for name, parameter in bucket:

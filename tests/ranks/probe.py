@@ -6,6 +6,7 @@ deepspeed --num_accelerators 2 tests/ranks/probe.py MODEL OUT.json [DTYPE SLEEP_
 import json
 import sys
 
+import deepspeed
 import torch
 from deepspeed.utils import safe_get_full_grad
 
@@ -15,7 +16,7 @@ from prewrite.config import LossSettings, PolicySettings, RolloutSettings, Train
 from prewrite.engine import distributed
 from prewrite.engine.policy import Policy, load_tokenizer
 from prewrite.engine.sampler import Sampler
-from prewrite.engine.weight_sync import full_weights, push
+from prewrite.engine.weight_sync import push
 from prewrite.training.rollout import build_requests, roll_out
 from prewrite.training.update import Updater
 from prewrite.types import InstructionRow, Sample
@@ -56,7 +57,7 @@ def gradients(policy: Policy, tokenizer) -> dict[str, dict[str, list[float]]]:
         for text in TEXTS
         for ids in [tuple(tokenizer(text)["input_ids"])]
     ]
-    batch = collate(samples, [1.0, -0.5, 0.3, -0.8], pad_token_id=tokenizer.pad_token_id)
+    batch = collate(samples, [1.0, -0.5, 0.3, -0.8], pad_token_id=tokenizer.pad_token_id or 0)
     parameters = dict(policy.lm.named_parameters())
     found: dict[str, dict[str, list[float]]] = {}
     take_step = policy.step
@@ -103,7 +104,7 @@ def push_proof(policy: Policy, settings: PolicySettings, tokenizer, sleep_level:
 
     def sample_and_gap():
         samples = [sample for _, sample in roll_out(sampler, requests, 4 * world.size, world)]
-        batch = collate(samples, [0.0] * len(samples), pad_token_id=tokenizer.pad_token_id)
+        batch = collate(samples, [0.0] * len(samples), pad_token_id=tokenizer.pad_token_id or 0)
         chunks = max(distributed.gather(count_chunks(batch.num_tokens, CHUNK_TOKENS)))
         logprob_BT, _ = policy.logprobs(batch, chunks)
         gap = (logprob_BT.detach() - batch.sampler_logprob_BT)[batch.mask_BT].abs().mean()
@@ -126,7 +127,9 @@ def push_proof(policy: Policy, settings: PolicySettings, tokenizer, sleep_level:
         if step == 0:
             gap_without_push = sample_and_gap()[3]
         sampler.sleep()
-        trained.append(sum(float(weight.double().abs().sum()) for _, weight in full_weights(policy.lm)))
+        parameters = list(policy.lm.parameters())
+        with deepspeed.zero.GatheredParameters(parameters):
+            trained.append(sum(float(weight.detach().double().abs().sum()) for weight in parameters))
         pushed.append(push(policy, sampler, checksum=True).checksum)
         in_engine.append(engine_checksum())
     gaps.append(sample_and_gap()[3])

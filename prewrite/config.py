@@ -30,6 +30,8 @@ class PolicySettings(Section):
     """recompute activations in the backward pass: less memory, about a third more time"""
     offload_optimizer: bool = False
     """keep master weights, gradients and optimizer state in CPU memory: 16 bytes a weight less on the GPUs, slower"""
+    zero_stage: Literal[1, 3] | None = None
+    """what ranks share out: 1 the optimizer's state, 3 weights and gradients too; null = 1 on a lone rank, else 3"""
 
 
 class DataSettings(Section):

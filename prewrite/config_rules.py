@@ -118,6 +118,8 @@ def run_faults(config: Config) -> Iterator[str]:
             "loss_type=bnpo with max_tokens_per_micro_batch: bnpo divides by the tokens of each micro-batch, so that "
             "packing by length would change the loss; use dapo"
         )
+    if config.policy.offload_optimizer and config.policy.zero_stage == 1:
+        yield "offload_optimizer with zero_stage=1: the optimizer leaves the GPU under zero_stage=3; leave it null"
     name = config.run_name
     if "/" in name or name.strip() in ("", ".", "..") or not name.isprintable():
         yield f"run_name={config.run_name!r} is not the name of a folder"

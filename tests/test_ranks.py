@@ -30,13 +30,15 @@ def two_ranks(shallow_model: str, tmp_path_factory: pytest.TempPathFactory) -> d
 
 
 def test_the_gradient_does_not_depend_on_the_cut_nor_on_the_ranks(one_rank: dict, two_ranks: dict) -> None:
-    whole = one_rank["gradients"]["4"]
+    whole = one_rank["gradients"]["ZeRO-3"]["4"]
     assert all(values[0] > 1e-3 for values in whole.values()), "a gradient of zero proves nothing"
-    tolerance = 1e-5 * max(values[0] for values in whole.values())  # of the gradient's norm, in float32
+    norm = max(values[0] for values in whole.values())
     for ranks, report in ((1, one_rank), (2, two_ranks)):
-        for cut, gradients in report["gradients"].items():
-            for name, values in gradients.items():
-                assert values == pytest.approx(whole[name], abs=tolerance), (ranks, cut, name)
+        for kind, cuts in report["gradients"].items():
+            tolerance = norm * (0.03 if "bfloat16" in kind else 1e-5)
+            for cut, gradients in cuts.items():
+                for name, values in gradients.items():
+                    assert values == pytest.approx(whole[name], abs=tolerance), (ranks, kind, cut, name)
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

@@ -99,7 +99,7 @@ class Policy:
         if settings.gradient_checkpointing and trainable:
             lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         # A layer is gathered and released as a whole: ZeRO-3's hooks on each module inside cost more than small layers.
-        if lm._no_split_modules:
+        if config["zero_optimization"]["stage"] == 3 and lm._no_split_modules:
             deepspeed.utils.set_z3_leaf_modules(lm, lm._no_split_modules)
         self.lm: Any = lm
         self.model = LogprobModel(lm, temperature, training.logprob_chunk_tokens)
@@ -108,6 +108,11 @@ class Policy:
             self.model.requires_grad_(False)
         self.engine: Any = deepspeed.initialize(model=self.model, config=config)[0]
         self.engine.train(trainable)
+
+    @property
+    def is_partitioned(self) -> bool:
+        """Whether each rank holds a part of the weights alone (ZeRO-3)."""
+        return self.engine.zero_optimization_partition_weights()
 
     @property
     def computes_padding(self) -> bool:
@@ -141,7 +146,7 @@ class Policy:
                 deepspeed.zero.GatheredParameters([theirs]),
                 deepspeed.zero.GatheredParameters([own], modifier_rank=0),
             ):
-                if self.world.is_main:
+                if self.world.is_main or not self.is_partitioned:
                     own.data.lerp_(theirs.data.to(own.dtype), share)
 
 
@@ -184,13 +189,15 @@ def _no_model(settings: PolicySettings, error: Exception) -> UserError:
 def _deepspeed_config(settings: PolicySettings, training: TrainingSettings, world: World) -> dict[str, Any]:
     on_gpu = world.device.type == "cuda"
     offload = {"offload_optimizer": {"device": "cpu", "pin_memory": on_gpu}} if settings.offload_optimizer else {}
+    # A lone rank has nothing to share out, and ZeRO-3's hooks cost the host as much as the model's own operations.
+    is_lone = world.size == 1 and not settings.offload_optimizer
     return {
         # Micro-batches are counted by us (`Policy.backward`); for DeepSpeed every step is one.
         "train_micro_batch_size_per_gpu": training.per_device_train_batch_size,
         "gradient_accumulation_steps": 1,
         "train_batch_size": training.per_device_train_batch_size * world.size,
         "zero_optimization": {
-            "stage": 3,
+            "stage": settings.zero_stage or (1 if is_lone else 3),
             "stage3_param_persistence_threshold": 1_000_000,
             "reduce_bucket_size": GRADIENT_BUCKET_NUMEL,
             # Both cost the host a call for each weight, and buy a single rank nothing.

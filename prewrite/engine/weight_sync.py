@@ -3,11 +3,9 @@
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import deepspeed
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from prewrite.engine.policy import Policy
@@ -44,17 +42,12 @@ def push(policy: Policy, sampler: Sampler, *, checksum: bool = False) -> Push:
 
 
 def full_weights(module: nn.Module, bucket_numel: int = BUCKET_NUMEL) -> Iterator[tuple[str, Tensor]]:
-    """(name, whole tensor) of every parameter under ZeRO-3; tied weights once. A collective: exhaust it on each rank.
+    """(name, whole tensor) of every parameter; tied weights once. A collective: exhaust it on each rank.
 
     Gathered in buckets sized by `ds_numel`, since a collective for each parameter costs more than the bytes it moves.
-    A rank alone holds every weight whole, and gathers nothing. A yielded tensor must be copied or released before the
-    iterator is gone.
+    Below ZeRO-3 every rank holds them whole and there is nothing to gather. A yielded tensor must be copied or released
+    before the iterator is gone.
     """
-    if dist.get_world_size() == 1:
-        parameter: Any
-        for name, parameter in module.named_parameters():
-            yield name, parameter.ds_tensor.view(parameter.ds_shape)
-        return
     for bucket in _buckets(list(module.named_parameters()), bucket_numel):
         with deepspeed.zero.GatheredParameters([parameter for _, parameter in bucket]):
             for name, parameter in bucket:

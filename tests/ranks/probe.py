@@ -5,6 +5,7 @@ deepspeed --num_accelerators 2 tests/ranks/probe.py MODEL OUT.json [DTYPE SLEEP_
 
 import json
 import sys
+from collections.abc import Iterable
 
 import deepspeed
 import torch
@@ -27,6 +28,17 @@ STEPS = 3
 LEARNING_RATE = 1e-3
 LONG_INFORMATION = "Each sentence is a customer's word on a meal, a film, a room or a tool. " * 12
 WATCHED = ("model.embed_tokens.weight", "model.layers.1.mlp.down_proj.weight", "model.layers.3.input_layernorm.weight")
+KINDS = {
+    "ZeRO-3": {"zero_stage": 3},
+    "ZeRO-1": {"zero_stage": 1},
+    "ZeRO-1, bfloat16": {"zero_stage": 1, "dtype": "bfloat16"},
+}
+CUTS = {
+    "4": {"per_device_train_batch_size": 4},
+    "2": {"per_device_train_batch_size": 2},
+    "1": {"per_device_train_batch_size": 1},
+    "tokens": {"max_tokens_per_micro_batch": 40},
+}
 TEXTS = (
     "Say whether the review is positive.",
     "Good or bad?",
@@ -39,9 +51,13 @@ def main(model: str, out: str, dtype: str = "float32", sleep_level: str = "0") -
     world = distributed.start()
     settings = PolicySettings(model=model, dtype=dtype)
     training = TrainingSettings(max_steps=1, logprob_chunk_tokens=CHUNK_TOKENS)
-    policy = Policy(settings, training, world, temperature=TEMPERATURE)
     tokenizer = load_tokenizer(settings)
-    report = {"gradients": gradients(policy, tokenizer)}
+    report: dict = {"gradients": {}}
+    for kind, change in KINDS.items():
+        changed = settings.model_copy(update=change)
+        other = Policy(changed, training, world, temperature=TEMPERATURE)
+        report["gradients"][kind] = gradients(other, tokenizer, CUTS if kind == "ZeRO-3" else ("1",))
+    policy = Policy(settings, training, world, temperature=TEMPERATURE)
     report |= push_proof(policy, settings, tokenizer, int(sleep_level))
     if world.is_main:
         with open(out, "w", encoding="utf-8") as file:
@@ -49,8 +65,8 @@ def main(model: str, out: str, dtype: str = "float32", sleep_level: str = "0") -
     distributed.stop()
 
 
-def gradients(policy: Policy, tokenizer) -> dict[str, dict[str, list[float]]]:
-    """A few entries and the norm of each watched gradient, for micro-batches of 4, 2 and 1 rows and by tokens."""
+def gradients(policy: Policy, tokenizer, cuts: Iterable[str]) -> dict[str, dict[str, list[float]]]:
+    """A few entries and the norm of each watched gradient, for each cut into micro-batches."""
     prompt = tuple(tokenizer("Rewrite the instruction.")["input_ids"])
     samples = [
         Sample(prompt, ids, tuple([-2.0] * len(ids)), text, "stop")
@@ -71,13 +87,8 @@ def gradients(policy: Policy, tokenizer) -> dict[str, dict[str, list[float]]]:
         return take_step(learning_rate)
 
     policy.step = look_and_step
-    for cut, shape in {  # noqa: B007  # look_and_step reads it
-        "4": {"per_device_train_batch_size": 4},
-        "2": {"per_device_train_batch_size": 2},
-        "1": {"per_device_train_batch_size": 1},
-        "tokens": {"max_tokens_per_micro_batch": 40},
-    }.items():
-        training = TrainingSettings(max_steps=1, logprob_chunk_tokens=CHUNK_TOKENS, **shape)
+    for cut in cuts:  # look_and_step reads it
+        training = TrainingSettings(max_steps=1, logprob_chunk_tokens=CHUNK_TOKENS, **CUTS[cut])
         updater = Updater(policy, None, LossSettings(), training, max_completion_length=64, rollouts_per_step=4)
         list(updater.updates(batch, lambda: 0.0))  # a learning rate of 0: the next cut sees the same weights
     policy.step = take_step
@@ -104,7 +115,7 @@ def push_proof(policy: Policy, settings: PolicySettings, tokenizer, sleep_level:
 
     def sample_and_gap():
         samples = [sample for _, sample in roll_out(sampler, requests, 4 * world.size, world)]
-        batch = collate(samples, [0.0] * len(samples), pad_token_id=tokenizer.pad_token_id or 0)
+        batch = collate(samples, [0.0] * len(samples), pad_token_id=tokenizer.pad_token_id or 0).to(world.device)
         chunks = max(distributed.gather(count_chunks(batch.num_tokens, CHUNK_TOKENS)))
         logprob_BT, _ = policy.logprobs(batch, chunks)
         gap = (logprob_BT.detach() - batch.sampler_logprob_BT)[batch.mask_BT].abs().mean()
@@ -121,7 +132,7 @@ def push_proof(policy: Policy, settings: PolicySettings, tokenizer, sleep_level:
         samples, batch, logprob_BT, gap = sample_and_gap()
         gaps.append(gap)
         texts.append([sample.text for sample in samples])
-        direction_B = torch.tensor([1.0, -1.0] * (len(samples) // 2))
+        direction_B = torch.tensor([1.0, -1.0] * (len(samples) // 2), device=world.device)
         policy.backward((logprob_BT.sum(1) * direction_B).sum() / batch.num_tokens, last=True)
         policy.step(LEARNING_RATE)
         if step == 0:

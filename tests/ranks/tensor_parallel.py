@@ -40,6 +40,7 @@ def main(model: str, out: str, dtype: str = "float32") -> None:
     def sample_and_gap():
         samples = [sample for _, sample in roll_out(sampler, requests, 8, world)]
         batch = collate(samples, [1.0, -1.0, 0.5, -0.5], pad_token_id=tokenizer.pad_token_id or 0)
+        batch = batch.to(world.device)
         logprob_BT, _ = policy.logprobs(batch, num_chunks=1)
         gap = (logprob_BT.detach() - batch.sampler_logprob_BT)[batch.mask_BT].abs().mean()
         return batch, [sample.completion_ids for sample in samples], float(gap)

@@ -66,14 +66,13 @@ def test_the_quickstart_at_two_steps_on_two_ranks(tmp_path: Path) -> None:
 
 def test_every_extra_of_the_algorithm_runs_together(tmp_path: Path) -> None:
     """Reference with EMA sync, several passes, several steps a generation, refills, packing, entropy mask and bonus,
-    activations computed again, and the optimizer's state in the CPU's memory."""
+    activations computed again."""
     settings = (
         *("beta=0.04", "sync_ref_model=true", "ref_model_sync_steps=2", "num_iterations=2", "steps_per_generation=2"),
         *("dynamic_sampling_refills=1", "max_tokens_per_micro_batch=400", "top_entropy_quantile=0.5"),
-        *("gradient_checkpointing=true", "offload_optimizer=true"),
         *("entropy_coef=0.01", "max_steps=4", "learning_rate=1e-4", "mask_truncated_completions=true"),
         *('reward_funcs=["f1_classification_reward", "length_penalty"]', f"output_dir={tmp_path}"),
-        *("max_completion_length=32",),
+        *("max_completion_length=32", "gradient_checkpointing=true"),
     )
     with FaultServer(a_label) as server:
         endpoint = (f"base_url={server.base_url}", "task_model.model=task")

@@ -105,6 +105,8 @@ class Policy:
         self.model = LogprobModel(lm, temperature, training.logprob_chunk_tokens)
         if not trainable:
             config.pop("optimizer")
+            if config["zero_optimization"]["stage"] == 1:
+                config["zero_optimization"]["stage"] = 0  # there is no optimizer's state to share out
             self.model.requires_grad_(False)
         self.engine: Any = deepspeed.initialize(model=self.model, config=config)[0]
         self.engine.train(trainable)

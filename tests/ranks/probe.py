@@ -30,6 +30,7 @@ LONG_INFORMATION = "Each sentence is a customer's word on a meal, a film, a room
 WATCHED = ("model.embed_tokens.weight", "model.layers.1.mlp.down_proj.weight", "model.layers.3.input_layernorm.weight")
 KINDS = {
     "ZeRO-3": {"zero_stage": 3},
+    "ZeRO-3, offloaded": {"offload_optimizer": True},
     "ZeRO-1": {"zero_stage": 1},
     "ZeRO-1, bfloat16": {"zero_stage": 1, "dtype": "bfloat16"},
 }

@@ -1,10 +1,15 @@
 """What tests of several files share."""
 
+import signal
+
 import pytest
 
 from tests.launching import MODEL
 
 LAYERS = 4
+
+# A shell starts its background jobs with Ctrl-C ignored, and what the tests start would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -158,6 +158,18 @@ def test_the_ranks_of_the_trainer_do_not_leak_into_the_server():
     assert not env.keys() & (own.keys() - {"PATH"})
 
 
+def test_the_cause_of_a_failed_start_is_told_though_it_stands_further_up(tmp_path):
+    one = server(tmp_path / "log", str(tmp_path))
+    cause, fill = "(EngineCore pid=7) ValueError: the KV cache is too small", ["(APIServer pid=6)   File 'x.py'"] * 40
+    one.log_path.write_text("\n".join(["starting", cause, *fill, "(APIServer pid=6) RuntimeError: see above"]))
+    told = one._log_tail().splitlines()
+    assert told[0] == cause
+    assert told[-1].endswith("see above")
+    assert "starting" not in told
+    one.log_path.write_text("one line")
+    assert one._log_tail() == "one line"
+
+
 def test_a_server_with_gpus_of_its_own(tmp_path):
     settings = TaskModelSettings(model="a/model", gpus=[2, 3])
     assert start_server(settings, log_path=tmp_path / "log")._env["CUDA_VISIBLE_DEVICES"] == "2,3"

@@ -87,7 +87,9 @@ class Sampler:
             if not finished:
                 continue
             completions = [output.outputs[0] for output in finished]
-            texts = self.tokenizer.batch_decode([one.token_ids for one in completions], skip_special_tokens=True)
+            texts = self.tokenizer.batch_decode(
+                [one.token_ids for one in completions], skip_special_tokens=True, clean_up_tokenization_spaces=False
+            )
             for output, completion, text in zip(finished, completions, texts, strict=True):
                 place = places[output.request_id]
                 done[place] = _sample(output.prompt_token_ids, completion, text)

@@ -5,6 +5,7 @@ import json
 import logging
 import math
 import os
+import re
 import sys
 import tempfile
 import time
@@ -23,7 +24,10 @@ from prewrite.errors import UserError
 
 logger = logging.getLogger(__name__)
 
-_LOG_TAIL_LINES = 15
+_LOG_TAIL_LINES, _ERRORS_BEFORE_TAIL = 12, 3
+_ERROR = re.compile(
+    r"(\([^()]*\) )?\w*(Error|Exception): "
+)  # as a traceback ends, perhaps with vLLM's process before it
 _LOOK_SECONDS = 0.3
 # Of the trainer's ranks and its own engine, or a key that our client would not send.
 _NOT_INHERITED = {
@@ -116,8 +120,11 @@ class TaskServer:
         logger.info("the task model's server is up after %.0f s", time.monotonic() - started)
 
     def _log_tail(self) -> str:
+        """The end of the log; before it, the errors that stand further up, since the first one is the cause."""
         lines = self.log_path.read_text(encoding="utf-8", errors="replace").splitlines()
-        return "\n".join(lines[-_LOG_TAIL_LINES:])
+        tail = lines[-_LOG_TAIL_LINES:]
+        errors = dict.fromkeys(line for line in lines[: -len(tail)] if _ERROR.match(line))
+        return "\n".join([*list(errors)[-_ERRORS_BEFORE_TAIL:], *tail])
 
 
 def start_server(settings: TaskModelSettings, *, log_path: Path) -> TaskServer:

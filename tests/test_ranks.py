@@ -1,4 +1,4 @@
-"""DeepSpeed ZeRO-3 and vLLM on 1 and 2 CPU ranks: SmolLM2's first layers in float32 at temperature 0.7."""
+"""DeepSpeed ZeRO and vLLM on 1 and 2 CPU ranks: SmolLM2's first layers in float32 at temperature 0.7."""
 
 import json
 from pathlib import Path

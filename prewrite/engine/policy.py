@@ -1,4 +1,4 @@
-"""The trained model under DeepSpeed ZeRO-3: log-probs, backward, step. The home of DeepSpeed.
+"""The trained model under DeepSpeed ZeRO: log-probs, backward, step. The home of DeepSpeed.
 
 Legend: B rollouts of a micro-batch, T target positions, H hidden size.
 

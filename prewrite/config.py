@@ -31,7 +31,7 @@ class PolicySettings(Section):
     offload_optimizer: bool = False
     """keep master weights, gradients and optimizer state in CPU memory: 16 bytes a weight less on the GPUs, slower"""
     zero_stage: Literal[1, 3] | None = None
-    """what ranks share out: 1 the optimizer's state, 3 weights and gradients too; null = 1 on a lone rank, else 3"""
+    """what ranks share: 1 optimizer state, 3 weights and gradients too; null = 3, or 1 on a lone rank that keeps all"""
 
 
 class DataSettings(Section):
@@ -160,7 +160,7 @@ class TaskModelSettings(Section):
     max_failure_share: Annotated[float, Field(ge=0, le=1)] = 0.2
     """the run stops once more than this share of its calls stayed failed"""
     gpus: Annotated[list[Count], Field(min_length=1)] | None = None
-    """GPUs of the server started here, by nvidia-smi's numbers, as [7]; null = it shares the first rank's"""
+    """GPUs of the server started here, as nvidia-smi numbers them; null = the first; several need `server_args`"""
     gpu_memory_utilization: Share = 0.3
     """share of the GPU for the server started here; ignored on the CPU"""
     kv_cache_gib: Annotated[float, Field(gt=0)] | None = None

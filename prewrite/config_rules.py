@@ -71,6 +71,8 @@ def task_model_faults(task_model: TaskModelSettings) -> Iterator[str]:
         yield "`base_url` holds a user name, a password or a query: give the plain address, the key by `api_key_env`"
     if task_model.api_key_env is not None and not task_model.api_key_env.isidentifier():
         yield "`api_key_env` is not the name of an environment variable: name the variable, never the key itself"
+    if task_model.gpus is not None and task_model.base_url is not None:
+        yield "`gpus` are those of a server started here, and `base_url` names one that runs: leave one of them null"
 
 
 def loss_faults(loss: LossSettings) -> Iterator[str]:

@@ -4,8 +4,8 @@
     python -m scripts.bench_push --dummy 1.5b --tokenizer FOLDER
     deepspeed --num_accelerators 2 --module scripts.bench_push --model FOLDER
 
-A push gathers ZeRO-3's shards, loads every weight into the engine and drops its prefix cache; the copy writes the same
-tensors into fresh ones. The aim: at most 5 copies and 20 ms.
+A push gathers the shards where ranks share out the weights (ZeRO-3), loads every weight into the engine and drops its
+prefix cache; the copy writes the same tensors into fresh ones. The aim: at most 5 copies and 20 ms.
 """
 
 import argparse

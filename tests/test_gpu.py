@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tests.launching import finish, launched, start
+from tests.ranks.agreement import check_gradients, check_weights
 
 GPUS = torch.cuda.device_count()
 pytestmark = [
@@ -30,10 +31,12 @@ def test_the_engine_computes_with_the_pushed_weights(
     ranks: int, sleep_level: str, shallow_model: str, tmp_path: Path
 ) -> None:
     report = measure("probe", ranks, shallow_model, tmp_path / "out.json", "bfloat16", sleep_level)
+    check_gradients(report, report["gradients"]["ZeRO-3"]["4"], in_bfloat16=True)
+    check_weights(report, in_bfloat16=True)
     assert report["pushed_checksums"][1:] == pytest.approx(report["trained_checksums"], rel=1e-9)
     assert report["engine_checksums"] == pytest.approx(report["pushed_checksums"], rel=1e-9)
     largest = max(max(gaps) for gaps in report["gaps"])
-    assert largest < 0.1
+    assert largest < 0.3, "bfloat16 is coarse where few layers make large logits"
     assert min(report["gaps_without_push"]) > 5 * largest
 
 

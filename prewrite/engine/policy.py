@@ -3,9 +3,9 @@
 Legend: B rollouts of a micro-batch, T target positions, H hidden size.
 
 Three hazards of DeepSpeed shape this file:
-- The micro-step counter advances only in the engine's own forward. A call to an inner module would make each
-  micro-batch overwrite the gradient of the last, without an error; hence `LogprobModel`, whose forward is the whole
-  way from token ids to log-probs.
+- Only the engine's own forward prepares a backward. After a call to an inner module each micro-batch would overwrite
+  the gradient of the last (ZeRO-3) or count it again (ZeRO-1), without an error; hence `LogprobModel`, whose forward is
+  the whole way from token ids to log-probs.
 - DeepSpeed averages gradients over ranks. The loss is already divided by the whole step's normaliser, so `backward`
   multiplies by the number of ranks: there and nowhere else.
 - Under ZeRO-3 every forward of a module is a collective: each rank must run the same number of forwards, and of head
@@ -92,7 +92,7 @@ class Policy:
     ):
         self.world = world
         config = _deepspeed_config(settings, training, world)
-        # Alive while the model loads: transformers then loads each weight partitioned, never a whole model a rank.
+        # Alive while the model loads: under ZeRO-3 transformers then never loads a whole model a rank.
         keep_alive = HfDeepSpeedConfig(config)
         lm = _load(settings)
         del keep_alive
@@ -193,13 +193,14 @@ def _deepspeed_config(settings: PolicySettings, training: TrainingSettings, worl
     offload = {"offload_optimizer": {"device": "cpu", "pin_memory": on_gpu}} if settings.offload_optimizer else {}
     # A lone rank has nothing to share out, and ZeRO-3's hooks cost the host as much as the model's own operations.
     is_lone = world.size == 1 and not settings.offload_optimizer
+    stage = settings.zero_stage or (1 if is_lone else 3)
     return {
         # Micro-batches are counted by us (`Policy.backward`); for DeepSpeed every step is one.
         "train_micro_batch_size_per_gpu": training.per_device_train_batch_size,
         "gradient_accumulation_steps": 1,
         "train_batch_size": training.per_device_train_batch_size * world.size,
         "zero_optimization": {
-            "stage": settings.zero_stage or (1 if is_lone else 3),
+            "stage": stage,
             "stage3_param_persistence_threshold": 1_000_000,
             "reduce_bucket_size": GRADIENT_BUCKET_NUMEL,
             # Both cost the host a call for each weight, and buy a single rank nothing.
@@ -210,6 +211,8 @@ def _deepspeed_config(settings: PolicySettings, training: TrainingSettings, worl
         "zero_force_ds_cpu_optimizer": False,
         "bf16": {"enabled": settings.dtype == "bfloat16"},
         "data_types": {"grad_accum_dtype": "fp32"},
+        # ZeRO-1 reduces once a step: the float32 sum, which it would otherwise round to bfloat16.
+        **({"communication_data_type": "fp32"} if stage == 1 else {}),
         "gradient_clipping": training.max_grad_norm,
         "optimizer": {
             "type": "AdamW",

@@ -25,9 +25,8 @@ from prewrite.errors import UserError
 logger = logging.getLogger(__name__)
 
 _LOG_TAIL_LINES, _ERRORS_BEFORE_TAIL = 12, 3
-_ERROR = re.compile(
-    r"(\([^()]*\) )?\w*(Error|Exception): "
-)  # as a traceback ends, perhaps with vLLM's process before it
+# As a traceback ends, perhaps with vLLM's process before it.
+_ERROR = re.compile(r"(\([^()]*\) )*[\w.]*(Error|Exception): ")
 _LOOK_SECONDS = 0.3
 # Of the trainer's ranks and its own engine, or a key that our client would not send.
 _NOT_INHERITED = {
@@ -99,7 +98,7 @@ class TaskServer:
                 raise
             raise UserError(
                 f"the vLLM server that was started for task_model.model {self.model!r} has ended (exit code "
-                f"{self._guard.returncode}): {error} The last lines of its log, {self.log_path}:\n{self._log_tail()}"
+                f"{self._guard.returncode}): {error} From its log, {self.log_path}:\n{self._log_tail()}"
             ) from error
 
     def _wait_until_healthy(self) -> None:
@@ -108,12 +107,12 @@ class TaskServer:
             if self._guard.poll() is not None:
                 raise UserError(
                     f"the vLLM server for task_model.model {self.model!r} ended while it started (exit code "
-                    f"{self._guard.returncode}). The last lines of its log, {self.log_path}:\n{self._log_tail()}"
+                    f"{self._guard.returncode}). From its log, {self.log_path}:\n{self._log_tail()}"
                 )
             if time.monotonic() - started > self.startup_timeout:
                 raise UserError(
                     f"the vLLM server for task_model.model {self.model!r} was not healthy within "
-                    f"{self.startup_timeout:g} s (task_model.startup_timeout). The last lines of its log, "
+                    f"{self.startup_timeout:g} s (task_model.startup_timeout). From its log, "
                     f"{self.log_path}:\n{self._log_tail()}"
                 )
             time.sleep(_LOOK_SECONDS)
@@ -124,7 +123,7 @@ class TaskServer:
         lines = self.log_path.read_text(encoding="utf-8", errors="replace").splitlines()
         tail = lines[-_LOG_TAIL_LINES:]
         errors = dict.fromkeys(line for line in lines[: -len(tail)] if _ERROR.match(line))
-        return "\n".join([*list(errors)[-_ERRORS_BEFORE_TAIL:], *tail])
+        return "\n".join([*list(errors)[:_ERRORS_BEFORE_TAIL], *tail])
 
 
 def start_server(settings: TaskModelSettings, *, log_path: Path) -> TaskServer:
@@ -164,7 +163,7 @@ def connect(settings: TaskModelSettings, *, base_url: str) -> TaskModel:
 def open_task_model(settings: TaskModelSettings, *, log_path: Path | None = None) -> Iterator[TaskModel]:
     """The task model for one process: at `settings.base_url`, or behind a server that lives as long as the block.
 
-    log_path: of that server; None = a temporary file (its last lines are part of every error).
+    log_path: of that server; None = a temporary file (every error quotes it).
     """
     with contextlib.ExitStack() as stack:
         base_url = settings.base_url
@@ -210,7 +209,7 @@ def _server_environment(
     env["VLLM_CPU_KVCACHE_SPACE"] = str(math.ceil(kv_cache_gib or 1))  # vLLM reads whole GiB
     env["VLLM_NO_USAGE_STATS"] = "1"
     if gpus is not None:
-        env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
+        env |= {"CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus)), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     return env
 
 

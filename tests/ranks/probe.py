@@ -11,7 +11,7 @@ import deepspeed
 import torch
 from deepspeed.utils import safe_get_full_grad
 
-from prewrite.algorithm.batching import collate
+from prewrite.algorithm.batching import Batch, collate
 from prewrite.algorithm.logprobs import count_chunks
 from prewrite.config import LossSettings, PolicySettings, RolloutSettings, TrainingSettings
 from prewrite.engine import distributed
@@ -24,10 +24,12 @@ from prewrite.types import InstructionRow, Sample
 
 TEMPERATURE = 0.7
 CHUNK_TOKENS = 24
-STEPS = 3
+STEPS = 2
 LEARNING_RATE = 1e-3
 LONG_INFORMATION = "Each sentence is a customer's word on a meal, a film, a room or a tool. " * 12
-WATCHED = ("model.embed_tokens.weight", "model.layers.1.mlp.down_proj.weight", "model.layers.3.input_layernorm.weight")
+EMBEDDING = "model.embed_tokens.weight"
+WATCHED = (EMBEDDING, "model.layers.1.mlp.down_proj.weight", "model.layers.3.input_layernorm.weight")
+PROMPT = (1, 4093, 198, 44, 30, 260, 17)
 KINDS = {
     "ZeRO-3": {"zero_stage": 3},
     "ZeRO-3, offloaded": {"offload_optimizer": True},
@@ -36,7 +38,6 @@ KINDS = {
 }
 CUTS = {
     "4": {"per_device_train_batch_size": 4},
-    "2": {"per_device_train_batch_size": 2},
     "1": {"per_device_train_batch_size": 1},
     "tokens": {"max_tokens_per_micro_batch": 40},
 }
@@ -53,11 +54,20 @@ def main(model: str, out: str, dtype: str = "float32", sleep_level: str = "0") -
     settings = PolicySettings(model=model, dtype=dtype)
     training = TrainingSettings(max_steps=1, logprob_chunk_tokens=CHUNK_TOKENS)
     tokenizer = load_tokenizer(settings)
-    report: dict = {"gradients": {}}
+    report: dict = {"gradients": {}, "weights": {}}
     for kind, change in KINDS.items():
         changed = settings.model_copy(update=change)
         other = Policy(changed, training, world, temperature=TEMPERATURE)
-        report["gradients"][kind] = gradients(other, tokenizer, CUTS if kind == "ZeRO-3" else ("1",))
+        batch = example_batch(tokenizer)
+        report["gradients"][kind] = gradients(other, batch, CUTS if kind == "ZeRO-3" else ("1",))
+        sums = [weight_sum(other)]
+        update(other, batch, "1", LEARNING_RATE)
+        sums.append(weight_sum(other))
+        if kind in ("ZeRO-3", "ZeRO-1"):
+            frozen = Policy(changed, training, world, temperature=TEMPERATURE, trainable=False)
+            frozen.mix_in(other, 1.0)
+            sums.append(weight_sum(frozen))
+        report["weights"][kind] = distributed.gather(sums)
     policy = Policy(settings, training, world, temperature=TEMPERATURE)
     report |= push_proof(policy, settings, tokenizer, int(sleep_level))
     if world.is_main:
@@ -66,15 +76,17 @@ def main(model: str, out: str, dtype: str = "float32", sleep_level: str = "0") -
     distributed.stop()
 
 
-def gradients(policy: Policy, tokenizer, cuts: Iterable[str]) -> dict[str, dict[str, list[float]]]:
-    """A few entries and the norm of each watched gradient, for each cut into micro-batches."""
-    prompt = tuple(tokenizer("Rewrite the instruction.")["input_ids"])
+def example_batch(tokenizer) -> Batch:
     samples = [
-        Sample(prompt, ids, tuple([-2.0] * len(ids)), text, "stop")
+        Sample(PROMPT, ids, tuple([-2.0] * len(ids)), text, "stop")
         for text in TEXTS
         for ids in [tuple(tokenizer(text)["input_ids"])]
     ]
-    batch = collate(samples, [1.0, -0.5, 0.3, -0.8], pad_token_id=tokenizer.pad_token_id or 0)
+    return collate(samples, [1.0, -0.5, 0.3, -0.8], pad_token_id=tokenizer.pad_token_id or 0)
+
+
+def gradients(policy: Policy, batch: Batch, cuts: Iterable[str]) -> dict[str, dict[str, list[float]]]:
+    """A few entries and the norm of each watched gradient, for each cut into micro-batches."""
     parameters = dict(policy.lm.named_parameters())
     found: dict[str, dict[str, list[float]]] = {}
     take_step = policy.step
@@ -82,18 +94,30 @@ def gradients(policy: Policy, tokenizer, cuts: Iterable[str]) -> dict[str, dict[
 
     def look_and_step(learning_rate: float) -> float:
         for name in WATCHED:
-            gradient = safe_get_full_grad(parameters[name]).float().flatten()
-            entries = gradient[:: max(1, len(gradient) // 50)].tolist()
+            gradient = safe_get_full_grad(parameters[name]).float()
+            looked_at = (gradient[list(PROMPT)] if name == EMBEDDING else gradient).flatten()
+            entries = looked_at[:: max(1, len(looked_at) // 50)].tolist()
             found.setdefault(cut, {})[name] = [float(gradient.norm()), *entries]
         return take_step(learning_rate)
 
     policy.step = look_and_step
     for cut in cuts:  # look_and_step reads it
-        training = TrainingSettings(max_steps=1, logprob_chunk_tokens=CHUNK_TOKENS, **CUTS[cut])
-        updater = Updater(policy, None, LossSettings(), training, max_completion_length=64, rollouts_per_step=4)
-        list(updater.updates(batch, lambda: 0.0))  # a learning rate of 0: the next cut sees the same weights
+        update(policy, batch, cut, 0.0)  # a learning rate of 0: the next cut sees the same weights
     policy.step = take_step
     return found
+
+
+def update(policy: Policy, batch: Batch, cut: str, learning_rate: float) -> None:
+    training = TrainingSettings(max_steps=1, logprob_chunk_tokens=CHUNK_TOKENS, **CUTS[cut])
+    updater = Updater(policy, None, LossSettings(), training, max_completion_length=64, rollouts_per_step=4)
+    list(updater.updates(batch, lambda: learning_rate))
+
+
+def weight_sum(policy: Policy) -> float:
+    """The sum of |w| over all weights, whole."""
+    parameters = list(policy.lm.parameters())
+    with deepspeed.zero.GatheredParameters(parameters):
+        return sum(float(weight.detach().double().abs().sum()) for weight in parameters)
 
 
 def push_proof(policy: Policy, settings: PolicySettings, tokenizer, sleep_level: int) -> dict:
@@ -109,6 +133,7 @@ def push_proof(policy: Policy, settings: PolicySettings, tokenizer, sleep_level:
         sleep_level=sleep_level,
         kv_cache_gib=1,
         enforce_eager=True,
+        gpu_memory_utilization=0.1,  # several tests may share a card
     )
     sampler = Sampler(settings, rollout, tokenizer, world, seed=1)
     row = InstructionRow("Classify the sentiment of the sentence.", "sentiment", information=LONG_INFORMATION)
@@ -139,9 +164,7 @@ def push_proof(policy: Policy, settings: PolicySettings, tokenizer, sleep_level:
         if step == 0:
             gap_without_push = sample_and_gap()[3]
         sampler.sleep()
-        parameters = list(policy.lm.parameters())
-        with deepspeed.zero.GatheredParameters(parameters):
-            trained.append(sum(float(weight.detach().double().abs().sum()) for weight in parameters))
+        trained.append(weight_sum(policy))
         pushed.append(push(policy, sampler, checksum=True).checksum)
         in_engine.append(engine_checksum())
     gaps.append(sample_and_gap()[3])

@@ -29,6 +29,7 @@ def main(model: str, out: str, dtype: str = "float32") -> None:
         vllm_tensor_parallel_size=2,
         kv_cache_gib=1,
         enforce_eager=True,
+        gpu_memory_utilization=0.1,  # several tests may share a card
     )
     training = TrainingSettings(max_steps=1, per_device_train_batch_size=4)
     policy = Policy(settings, training, world, temperature=rollout.temperature)

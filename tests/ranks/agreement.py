@@ -1,0 +1,33 @@
+"""What the reports of `probe.py` must agree in, whatever the ranks, the ZeRO stage and the cut into micro-batches."""
+
+import pytest
+
+# Of a norm, and of an entry against the largest one of its weight: what rounding leaves.
+IN_FLOAT32, IN_BFLOAT16 = (1e-4, 1e-4), (0.1, 0.3)
+
+
+def check_gradients(report: dict, whole: dict[str, list[float]], *, in_bfloat16: bool) -> None:
+    """whole: norm and entries of each watched gradient from one micro-batch."""
+    assert {"ZeRO-3", "ZeRO-3, offloaded", "ZeRO-1", "ZeRO-1, bfloat16"} == set(report["gradients"])
+    for kind, cuts in report["gradients"].items():
+        of_norm, of_entry = IN_BFLOAT16 if in_bfloat16 or "bfloat16" in kind else IN_FLOAT32
+        for cut, gradients in cuts.items():
+            for name, (norm, *entries) in gradients.items():
+                assert whole[name][0] > 1e-3, "a gradient of zero proves nothing"
+                assert norm == pytest.approx(whole[name][0], rel=of_norm), (kind, cut, name)
+                largest = max(abs(entry) for entry in whole[name][1:])
+                assert entries == pytest.approx(whole[name][1:], abs=of_entry * largest), (kind, cut, name)
+
+
+def check_weights(report: dict, *, in_bfloat16: bool) -> None:
+    """A step leaves every rank with the same weights, and a frozen copy that is moved to them has them too.
+
+    Each rank's sums of |w|: before the step, after it, and, for some kinds, of the copy.
+    """
+    expected = report["weights"]["ZeRO-3"][0]
+    for kind, ranks in report["weights"].items():
+        before, after, *_ = ranks[0]
+        for _, *sums in ranks:
+            assert sums == pytest.approx([after] * len(sums), rel=1e-9), kind
+        tolerance = 0.5 if in_bfloat16 or "bfloat16" in kind else 1e-3
+        assert after - before == pytest.approx(expected[1] - expected[0], rel=tolerance), kind

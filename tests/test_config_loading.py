@@ -218,6 +218,17 @@ def test_one_run_length(write):
     assert "one of the two" in refusal(write(), "max_steps=null")
 
 
+def test_a_running_endpoint_has_no_gpus_to_give(write):
+    gpus = "task_model.gpus=[1]"
+    assert "leave one of them null" in refusal(write(), "base_url=http://localhost:8000/v1", gpus)
+    load_config(write(), ["base_url=null", gpus])
+
+
+def test_an_offloaded_optimizer_is_shared_out_under_zero_3(write):
+    assert "zero_stage=1" in refusal(write(), "offload_optimizer=true", "zero_stage=1")
+    load_config(write(), ["offload_optimizer=true", "zero_stage=3"])
+
+
 def test_one_source_of_instructions(write):
     assert "one of the two" in refusal(write(data={"instructions_file": "rows.jsonl"}))
     assert "one of the two" in refusal(write(data={"tasks": []}))

@@ -25,7 +25,7 @@ _LOOK_SECONDS = 0.5
 def start_guarded(
     command: Sequence[str], *, env: Mapping[str, str], log: IO[bytes], grace: float = _GRACE_SECONDS
 ) -> "subprocess.Popen[bytes]":
-    """Starts the command under a guard, whose exit code is the command's; all output goes to `log`.
+    """Starts the command under a guard, which exits with its code (128 + a signal's number); all output goes to `log`.
 
     grace: seconds that the command, and then whatever outlives it, has for cleaning up before SIGKILL.
     """
@@ -58,7 +58,9 @@ def _guard(parent: int, grace: float, command: Sequence[str]) -> None:
         _wait(child, grace)
     code = child.poll()
     _end_session(grace)
-    sys.exit(code if code is not None and code >= 0 else 1)
+    if code is None:
+        code = 1
+    sys.exit(code if code >= 0 else 128 - code)  # Popen gives a signal as its negative number
 
 
 def _end_session(grace: float) -> None:

@@ -121,7 +121,7 @@ def run_faults(config: Config) -> Iterator[str]:
             "packing by length would change the loss; use dapo"
         )
     if config.policy.offload_optimizer and config.policy.zero_stage == 1:
-        yield "offload_optimizer with zero_stage=1: the optimizer leaves the GPU under zero_stage=3; leave it null"
+        yield "offload_optimizer with zero_stage=1: only zero_stage=3 offloads; leave zero_stage null"
     name = config.run_name
     if "/" in name or name.strip() in ("", ".", "..") or not name.isprintable():
         yield f"run_name={config.run_name!r} is not the name of a folder"

@@ -180,11 +180,12 @@ def test_calls_that_fail_since_the_server_ended_are_blamed_on_it(tmp_path):
     one = server(tmp_path / "log", str(tmp_path))
     for script, words in (
         ("print('bye')", r"(?s)has ended \(exit code 0\): calls failed\..*bye"),
-        ("input()", "^calls"),
+        ("import os; os.kill(os.getpid(), 9)", r"has ended \(exit code 137\)"),
+        ("import time; time.sleep(60)", "^calls"),
     ):
         with (tmp_path / "log").open("wb") as log:
             one._guard = start_guarded([sys.executable, "-c", script], env=dict(os.environ), log=log)
-        if "bye" in script:
+        if "sleep" not in script:
             one._guard.wait(timeout=30)
         with pytest.raises(UserError, match=words), one.blamed():
             raise UserError("calls failed.")

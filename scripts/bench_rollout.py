@@ -99,7 +99,7 @@ def measure_rollout(arguments: argparse.Namespace, model: str, folder: Path) -> 
 
 
 def measure_scoring(arguments: argparse.Namespace, model: str, folder: Path) -> dict[str, Columns]:
-    """Calls a second of each client, by concurrency."""
+    """Calls a second of each client, by concurrency; a table as soon as it is known."""
     task = get_task("sst2")
     examples = load_examples(task, "train")[: arguments.calls]
     calls = [Call(query(task, task.default_instruction, example), task.labels) for example in examples]
@@ -120,6 +120,7 @@ def measure_scoring(arguments: argparse.Namespace, model: str, folder: Path) -> 
                 "vllm bench serve (streams)": vllm_bench_serve(server.base_url, bodies, concurrency, folder),
             }
             tables[str(concurrency)] = with_ratios(rates, "calls/s")
+            show_table(f"Scoring, {arguments.calls} calls, {concurrency} at once", tables[str(concurrency)])
     return tables
 
 
@@ -189,6 +190,7 @@ def main() -> None:
     parser.add_argument("--concurrency", type=int, nargs="+", default=[64, 256])
     arguments = parse(parser)
     quiet_libraries()
+    show_heading(arguments, 1)
     result: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as name:
         model = model_folder(arguments, Path(name))
@@ -196,11 +198,7 @@ def main() -> None:
             result["scoring"] = measure_scoring(arguments, model, Path(name))
         if "rollout" in arguments.parts:
             result["rollout"] = measure_rollout(arguments, model, Path(name))
-    show_heading(arguments, 1)
-    if "rollout" in result:
-        show_table(f"Rollout, median of {arguments.repeats}", result["rollout"])
-    for concurrency, columns in result.get("scoring", {}).items():
-        show_table(f"Scoring, {arguments.calls} calls, {concurrency} at once", columns)
+            show_table(f"Rollout, median of {arguments.repeats}", result["rollout"])
     write_result(arguments, 1, **result)
 
 

@@ -267,9 +267,10 @@ def show_heading(arguments: argparse.Namespace, ranks: int) -> None:
 
 def show_table(title: str, columns: Columns) -> None:
     """A Markdown table on stdout: a row a measure; None and missing ones are blank."""
-    print(f"\n{title}\n\n| | {' | '.join(columns)} |\n|{' --- |' * (len(columns) + 1)}")
+    lines = [f"\n{title}\n", f"| | {' | '.join(columns)} |", f"|{' --- |' * (len(columns) + 1)}"]
     for name in dict.fromkeys(name for column in columns.values() for name in column):
-        print(f"| {name} | {' | '.join(_cell(column.get(name)) for column in columns.values())} |")
+        lines.append(f"| {name} | {' | '.join(_cell(column.get(name)) for column in columns.values())} |")
+    print("\n".join(lines), flush=True)
 
 
 def _cell(value: float | None) -> str:

@@ -93,6 +93,7 @@ def measure_rollout(arguments: argparse.Namespace, model: str, folder: Path) -> 
                 sampler.engine.reset_prefix_cache()
                 start = time.perf_counter()
                 rate = way() / (time.perf_counter() - start)
+                print(f"{name}: {rate:,.0f} tokens/s", file=sys.stderr, flush=True)
                 if repeat:  # the first warms up
                     rates[name].append(rate)
     return with_ratios({name: statistics.median(own) for name, own in rates.items()}, "tokens/s")
@@ -196,10 +197,11 @@ def main() -> None:
         model = model_folder(arguments, Path(name))
         if "scoring" in arguments.parts:  # first: the engine of the other part stays on the device until the end
             result["scoring"] = measure_scoring(arguments, model, Path(name))
+            write_result(arguments, 1, **result)
         if "rollout" in arguments.parts:
             result["rollout"] = measure_rollout(arguments, model, Path(name))
             show_table(f"Rollout, median of {arguments.repeats}", result["rollout"])
-    write_result(arguments, 1, **result)
+            write_result(arguments, 1, **result)
 
 
 if __name__ == "__main__":

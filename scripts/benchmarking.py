@@ -262,7 +262,7 @@ def device_name() -> str:
 def show_heading(arguments: argparse.Namespace, ranks: int) -> None:
     """What a table of results must not be without: device, software, model and flags."""
     model = arguments.model or f"dummy {arguments.dummy}"
-    print(f"\n{device_name()} x {ranks}, torch {torch.__version__}, {model}; {' '.join(sys.argv[1:])}")
+    print(f"\n{device_name()} x {ranks}, torch {torch.__version__}, {model}; {' '.join(sys.argv[1:])}", flush=True)
 
 
 def show_table(title: str, columns: Columns) -> None:

@@ -99,6 +99,7 @@ class Sampler:
             )
             for (one, reason), text in zip(finished, texts, strict=True):
                 assert len(one.logprobs) == len(one.token_ids), "one log-prob for each token"
+                assert reason in ("stop", "length"), f"vLLM ended a completion with {reason!r}"
                 sample = Sample(tuple(requests[one.index]), tuple(one.token_ids), tuple(one.logprobs), text, reason)
                 done[one.index, one.copy] = sample
                 if on_finished is not None:
@@ -191,7 +192,8 @@ def _step(engine: Any, started: dict[str, _Started]) -> list[tuple[_Started, str
     """
     outputs = engine.engine_core.get_output().outputs
     for output in outputs:
-        if one := started.get(output.request_id):  # an interrupted call's requests may still be there
+        one = started.get(output.request_id)  # None: an interrupted call's request may still be there
+        if one is not None and output.new_token_ids:
             one.token_ids += output.new_token_ids
             one.logprobs += output.new_logprobs.logprobs[:, 0].tolist()  # the sampled token's stands first
     last = [output for output in outputs if output.finished]

@@ -73,6 +73,8 @@ def task_model_faults(task_model: TaskModelSettings) -> Iterator[str]:
         yield "`api_key_env` is not the name of an environment variable: name the variable, never the key itself"
     if task_model.gpus is not None and task_model.base_url is not None:
         yield "`gpus` are those of a server started here, and `base_url` names one that runs: leave one of them null"
+    if task_model.gpus is not None and len(set(task_model.gpus)) < len(task_model.gpus):
+        yield f"`gpus` {task_model.gpus} names a GPU twice: each at most once"
 
 
 def loss_faults(loss: LossSettings) -> Iterator[str]:

@@ -224,6 +224,10 @@ def test_a_running_endpoint_has_no_gpus_to_give(write):
     load_config(write(), ["base_url=null", gpus])
 
 
+def test_a_gpu_is_named_once(write):
+    assert "names a GPU twice" in refusal(write(), "base_url=null", "task_model.gpus=[1,0,1]")
+
+
 def test_an_offloaded_optimizer_is_shared_out_under_zero_3(write):
     assert "zero_stage=1" in refusal(write(), "offload_optimizer=true", "zero_stage=1")
     load_config(write(), ["offload_optimizer=true", "zero_stage=3"])

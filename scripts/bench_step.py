@@ -67,7 +67,10 @@ PUBLISHED = {
 
 @dataclass(frozen=True)
 class Measured:
-    """One side's timed steps: seconds by phase and the sequences of each, over all ranks; bytes of rank 0's device."""
+    """One side's timed steps: seconds by phase and the sequences of each, over all ranks; bytes of rank 0's device.
+
+    A rollout takes as long as its slowest rank; what the first rank waits for it is no part of its "rest".
+    """
 
     seconds: list[dict[str, float]]
     lengths: list[list[Length]]
@@ -77,12 +80,10 @@ class Measured:
 
 
 class Recorder(Journal):
-    """The trainer's journal, which also keeps what each step took."""
+    """The trainer's journal, which also keeps the lengths of what each step trained on."""
 
-    def __init__(self, config: Config, meter: PhaseMeter):
+    def __init__(self, config: Config):
         super().__init__(config)
-        self.meter = meter
-        self.seconds: list[dict[str, float]] = []
         self.lengths: list[list[Length]] = []
 
     def write_rollouts(self, rollouts: Iterable[Rollout], **about: Any) -> None:
@@ -94,13 +95,19 @@ class Recorder(Journal):
         super().write_step(metrics)
         if metrics["skipped"]:
             raise UserError("a step had no group with different rewards, so nothing was trained: raise --generations")
-        self.seconds.append(self.meter.take())
 
 
 class MeasuredTrainer(Trainer):
-    """The trainer; the phases of its clock are the meter's too."""
+    """The trainer; the phases of its clock are the meter's too, and what each step took is kept."""
 
-    meter: PhaseMeter
+    def __init__(self, meter: PhaseMeter, *arguments: Any):
+        super().__init__(*arguments)
+        self.meter = meter
+        self.taken: list[dict[str, float]] = []
+
+    def _write_down(self, *arguments: Any) -> None:
+        super()._write_down(*arguments)
+        self.taken.append(self.meter.take())
 
     @contextlib.contextmanager
     def _clock(self, phase: str) -> Iterator[None]:
@@ -126,16 +133,20 @@ def measure_ours(config: Config, world: distributed.World, problems: Sequence[st
         scorer = Scorer([reward], {"gsm8k": get_task("gsm8k")}, {"gsm8k": []}, task_model,
                         examples_per_rewrite=1, forced_choice=False, seed=config.seed)  # fmt: skip
         meter = stack.enter_context(PhaseMeter())
-        recorder = Recorder(config, meter) if world.is_main else None
+        recorder = Recorder(config) if world.is_main else None
         together = Collaborators(policy, None, sampler, scorer, task_model, tokenizer, recorder, None)
-        trainer = MeasuredTrainer(config, rows, requests, world, together)
-        trainer.meter = meter
+        trainer = MeasuredTrainer(meter, config, rows, requests, world, together)
         trainer.run()
+        ranks = distributed.gather(trainer.taken)
     if recorder is None:
         return None
+    for step, *others in zip(trainer.taken, *ranks[1:], strict=True):
+        wait = max([0.0, *(other["rollout"] - step["rollout"] for other in others)])
+        step["rollout"] += wait
+        step["rest"] -= wait
     counted = slice(warmup, -1)
     stays_awake = config.rollout.sleep_level == 0
-    return Measured(recorder.seconds[counted], recorder.lengths[counted], meter.peaks, kv_cache_is_resident=stays_awake)
+    return Measured(trainer.taken[counted], recorder.lengths[counted], meter.peaks, kv_cache_is_resident=stays_awake)
 
 
 def measure_peer(arguments: argparse.Namespace, model: str, problems: Sequence[str], folder: Path) -> Measured:

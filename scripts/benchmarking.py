@@ -28,7 +28,7 @@ from prewrite.tasks.loading import load_examples
 
 MAX_PROMPT_LENGTH = 512
 NOWHERE = "http://127.0.0.1:9/v1"  # a task model that is never asked
-MEMORY_LOOK_SECONDS = 0.01
+MEMORY_LOOK_SECONDS = 0.05
 DUMMY_SHAPES: dict[str, dict[str, Any]] = {
     "tiny": dict(hidden_size=128, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4),
     "1.5b": dict(hidden_size=1536, intermediate_size=8960, num_hidden_layers=28, num_attention_heads=12),
@@ -143,7 +143,7 @@ class PhaseMeter:
     """Seconds and peak memory in use of the device by phase; "rest" outside every `phase`.
 
     An inner phase's seconds do not count for the outer one. Memory is the device's own (`torch.cuda.mem_get_info`, all
-    that is not free, whoever holds it), looked at every 10 ms by a thread; there is none on the CPU.
+    that is not free, whoever holds it), looked at every 50 ms by a thread; there is none on the CPU.
     """
 
     def __init__(self) -> None:

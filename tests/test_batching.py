@@ -8,7 +8,7 @@ import torch
 from prewrite.algorithm.batching import (
     Batch,
     collate,
-    completion_mask,
+    count_active,
     deal,
     micro_batches,
     pack_by_tokens,
@@ -66,11 +66,12 @@ def test_tokens_after_the_first_eos_leave_the_mask_even_where_pad_is_eos():
     torch.testing.assert_close(batch.sampler_logprob_BT[0], torch.tensor([-0.1, -0.2, 0.0, 0.0]))
 
 
-def test_completion_mask():
-    assert completion_mask([5, 6, 9, 9], {9}) == [True, True, True, False]
-    assert completion_mask([5, 8, 9], {8, 9}) == [True, True, False]
-    assert completion_mask([5, 6], {9}) == [True, True]
-    assert completion_mask([], {9}) == []
+def test_tokens_are_active_up_to_and_including_the_first_eos():
+    assert count_active([5, 6, 9, 9], {9}) == 3
+    assert count_active([5, 8, 9], {8, 9}) == 2
+    assert count_active([5, 9, 8], {8, 9}) == 2
+    assert count_active([5, 6], {9}) == 2
+    assert count_active([], {9}) == 0
 
 
 def test_completions_without_a_token():

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from prewrite.algorithm.advantages import combine_rewards, group_advantages
-from prewrite.algorithm.batching import collate, completion_mask
+from prewrite.algorithm.batching import collate, count_active
 from prewrite.algorithm.logprobs import chunked_logprobs
 from prewrite.algorithm.losses import aggregate, kl_divergence, policy_loss
 from prewrite.algorithm.metrics import metric_values
@@ -208,7 +208,7 @@ def logp_top_p_bias(case):
 
 
 def eos_mask(case):
-    assert completion_mask(case["completion_ids"], case["eos_token_ids"]) == [bool(m) for m in case["expected"]]
+    assert count_active(case["completion_ids"], case["eos_token_ids"]) == sum(case["expected"])
     ids = tuple(case["completion_ids"])
     batch = collate([Sample((1,), ids, (-1.0,) * len(ids), "", "stop")], [1.0], pad_token_id=case["pad_token_id"],
                     eos_token_ids=case["eos_token_ids"])  # fmt: skip

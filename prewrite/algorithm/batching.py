@@ -92,14 +92,14 @@ def collate(
     has_verdict: False = no verdict: the row leaves the mask, and with it num_tokens and num_sequences.
     mask_truncated_completions: rows with finish_reason "length" leave the mask too (DAPO, overlong filtering).
     """
-    count = max(len(samples), 1)
+    rows = max(len(samples), 1)
     longest = max([len(sample.prompt_ids) + len(sample.completion_ids) - 1 for sample in samples], default=1)
     longest = max(longest, 1)
-    input_ids_BT, target_BT = torch.full((2, count, longest), pad_token_id)
-    mask_BT = torch.zeros((count, longest), dtype=torch.bool)
-    advantage_B = torch.zeros(count)
-    length_B = torch.ones(count, dtype=torch.int64)
-    sampler_logprob_BT = torch.zeros((count, longest))
+    input_ids_BT, target_BT = torch.full((2, rows, longest), pad_token_id)
+    mask_BT = torch.zeros((rows, longest), dtype=torch.bool)
+    advantage_B = torch.zeros(rows)
+    length_B = torch.ones(rows, dtype=torch.int64)
+    sampler_logprob_BT = torch.zeros((rows, longest))
     advantage_B[: len(samples)] = torch.as_tensor(advantages, dtype=torch.float32)
     for row, sample in enumerate(samples):
         assert sample.prompt_ids, "a completion's first token is predicted from a prompt: prompt_ids is empty"
@@ -111,10 +111,9 @@ def collate(
         is_truncated = sample.finish_reason == "length"
         if (has_verdict is not None and not has_verdict[row]) or (mask_truncated_completions and is_truncated):
             continue
-        mask = torch.tensor(completion_mask(sample.completion_ids, eos_token_ids), dtype=torch.bool)
-        start = len(sample.prompt_ids) - 1
-        mask_BT[row, start:length] = mask
-        sampler_logprob_BT[row, start:length] = torch.tensor(sample.sampler_logprobs).masked_fill(~mask, 0.0)
+        count, start = count_active(sample.completion_ids, eos_token_ids), len(sample.prompt_ids) - 1
+        mask_BT[row, start : start + count] = True
+        sampler_logprob_BT[row, start : start + count] = torch.tensor(sample.sampler_logprobs[:count])
     return Batch(
         input_ids_BT,
         target_BT,
@@ -127,11 +126,10 @@ def collate(
     )
 
 
-def completion_mask(completion_ids: Sequence[int], eos_token_ids: Collection[int]) -> list[bool]:
-    """True up to and including the first EOS; all True where there is none."""
-    ends = [position for position, token in enumerate(completion_ids) if token in eos_token_ids]
-    active = ends[0] + 1 if ends else len(completion_ids)
-    return [position < active for position in range(len(completion_ids))]
+def count_active(completion_ids: Sequence[int], eos_token_ids: Collection[int]) -> int:
+    """How many tokens the mask keeps: those up to and including the first EOS, all where there is none."""
+    ends = (completion_ids.index(token) + 1 for token in eos_token_ids if token in completion_ids)
+    return min(ends, default=len(completion_ids))
 
 
 def micro_batches(batch: Batch, *, size: int) -> list[list[int]]:

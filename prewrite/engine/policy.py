@@ -13,6 +13,8 @@ Three hazards of DeepSpeed shape this file:
 """
 
 import logging
+import os
+import shutil
 import warnings
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,7 @@ from prewrite.engine.packed_attention import PACKED, Packing, refuse_packing
 from prewrite.errors import UserError
 
 GRADIENT_BUCKET_NUMEL = 200_000_000  # gradients reduced at once
+COMPILERS = ("g++", "c++", "clang++")  # torch.compile needs one
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
 
@@ -98,6 +101,8 @@ class Policy:
         del keep_alive
         if settings.gradient_checkpointing and trainable:
             lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        if settings.torch_compile:
+            _compile_layers(lm)
         # A layer is gathered and released as a whole: ZeRO-3's hooks on each module inside cost more than small layers.
         if config["zero_optimization"]["stage"] == 3 and lm._no_split_modules:
             deepspeed.utils.set_z3_leaf_modules(lm, lm._no_split_modules)
@@ -176,6 +181,18 @@ def _load(settings: PolicySettings) -> Any:
     if settings.attn_implementation == PACKED:
         refuse_packing(lm)
     return lm
+
+
+def _compile_layers(lm: Any) -> None:
+    """Compiles what each decoder layer computes; its hooks (gathering under ZeRO-3, checkpointing) stay outside."""
+    if not any(map(shutil.which, (os.environ.get("CXX", ""), *COMPILERS))):
+        raise UserError(
+            f"policy.torch_compile: torch needs a C++ compiler for it, and there is none ({', '.join(COMPILERS)}): "
+            "install one, name it in the environment variable CXX, or set torch_compile to false"
+        )
+    for module in lm.modules():
+        if type(module).__name__ in (lm._no_split_modules or ()):
+            module.forward = torch.compile(module.forward, dynamic=True)
 
 
 def _no_model(settings: PolicySettings, error: Exception) -> UserError:

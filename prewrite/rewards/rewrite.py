@@ -1,5 +1,6 @@
 """From what the policy wrote to the instruction in it."""
 
+import functools
 import re
 
 from prewrite.grading import strip_thinking
@@ -65,6 +66,7 @@ _ABOUT_REWRITING = re.compile(
 _QUOTES = {'"': '"', "“": "”", "„": "“", "«": "»", "'": "'", "‘": "’", "`": "`"}
 
 
+@functools.lru_cache(maxsize=8192)  # a rewrite is cleaned to be asked about ahead, to be scored and to be written down
 def clean_rewrite(text: str) -> str:
     """The instruction in a completion of the policy; "" where it holds none.
 

@@ -33,7 +33,9 @@ PROMPT = (1, 4093, 198, 44, 30, 260, 17)
 KINDS = {
     "ZeRO-3": {"zero_stage": 3},
     "ZeRO-3, offloaded": {"offload_optimizer": True},
+    "ZeRO-3, compiled": {"zero_stage": 3, "torch_compile": True},
     "ZeRO-1": {"zero_stage": 1},
+    "ZeRO-1, compiled": {"zero_stage": 1, "torch_compile": True},
     "ZeRO-1, bfloat16": {"zero_stage": 1, "dtype": "bfloat16"},
 }
 CUTS = {

@@ -232,6 +232,8 @@ def main() -> None:
         peer = None
         if world_size == 1 and has_peer:
             peer = measure_peer(arguments, str(model), problems[: arguments.prompts * counted], folder)
+            told = [f"{sum(phases.values()):.3f}" for phases in peer.seconds]
+            print(f"TRL's steps: {' '.join(told)} s", file=sys.stderr, flush=True)
         world = distributed.start()
         stack.callback(distributed.stop)
         config = bench_config(

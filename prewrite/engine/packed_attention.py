@@ -18,6 +18,9 @@ from transformers import AttentionInterface
 from prewrite.errors import UserError
 
 PACKED = "packed"  # the name of this attention in `policy.attn_implementation`
+# torch 2.11 lets keys and values have fewer heads without being asked.
+_GROUPED: dict[str, Any] = {"enable_gqa": True} if "enable_gqa" in inspect.signature(varlen_attn).parameters else {}
+_fused_attention: Callable[..., Any] = functools.partial(varlen_attn, window_size=(-1, 0), **_GROUPED)
 
 
 @dataclass(frozen=True)
@@ -74,10 +77,8 @@ def packed_attention(
     """
     query_NAD, key_NAD, value_NAD = (tensor[0].transpose(0, 1) for tensor in (query_1AND, key_1AND, value_1AND))
     if query_NAD.is_cuda and query_NAD.dtype != torch.float32:
-        attend = _fused_attention()
-        out_NAD = attend(
-            query_NAD, key_NAD, value_NAD, cu_seq_lens_q, cu_seq_lens_q, max_length_q, max_length_q, scale=scaling
-        )
+        lengths = (cu_seq_lens_q, cu_seq_lens_q, max_length_q, max_length_q)
+        out_NAD = _fused_attention(query_NAD, key_NAD, value_NAD, *lengths, scale=scaling)
         return out_NAD[None], None
     sizes = cu_seq_lens_q.diff().tolist()
     sequences = zip(*(tensor.split(sizes, dim=2) for tensor in (query_1AND, key_1AND, value_1AND)), strict=True)
@@ -115,14 +116,6 @@ def refuse_packing(lm: Any) -> None:
             f"policy.attn_implementation={PACKED!r} is plain causal attention, and that of {type(lm).__name__} has "
             f"{', '.join(has)}: set it to 'sdpa' or 'eager'"
         )
-
-
-@functools.cache
-def _fused_attention() -> Callable[..., Any]:
-    causal: dict[str, Any] = {"window_size": (-1, 0)}
-    if "enable_gqa" in inspect.signature(varlen_attn).parameters:  # torch 2.11 allows it without being asked
-        causal["enable_gqa"] = True
-    return functools.partial(varlen_attn, **causal)
 
 
 AttentionInterface.register(PACKED, packed_attention)

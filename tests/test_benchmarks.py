@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.bench_step import Measured, summary
+from scripts.bench_step import Measured, slowest_rollouts, summary
 from scripts.benchmarking import PhaseMeter, TrainingFlops, parity
 from tests.launching import MODEL, finish, launched, start
 
@@ -75,6 +75,14 @@ def test_a_sleeping_engine_holds_no_kv_cache() -> None:
     measured = Measured([{"training": 1.0}], [[(5, 30)]], {"training": 2**30}, kv_cache_is_resident=False)
     figures = summary(measured, TrainingFlops(0, 10, 0), bf16_rate=100.0, kv_cache_gib=8.0, world_size=1)
     assert figures["training's peak without KV cache, GiB"] == 1.0
+
+
+def test_a_rollout_is_as_long_as_that_of_the_slowest_rank() -> None:
+    first = [{"rollout": 2.0, "scoring": 0.5, "push": 0.1}, {"rollout": 3.0, "scoring": 0.25, "push": 0.1}]
+    second = [{"rollout": 2.25, "scoring": 0.25, "push": 0.1}, {"rollout": 1.0, "scoring": 2.25, "push": 0.1}]
+    waited = {"rollout": 2.25, "scoring": 0.25, "push": 0.1}
+    assert slowest_rollouts([first, second]) == [waited, first[1]]
+    assert slowest_rollouts([first]) == first
 
 
 def test_an_inner_phase_does_not_count_for_the_outer_one() -> None:

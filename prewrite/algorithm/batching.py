@@ -96,7 +96,7 @@ def collate(
     rows = max(len(samples), 1)
     longest = max([len(sample.prompt_ids) + len(sample.completion_ids) - 1 for sample in samples], default=1)
     longest = max(longest, 1)
-    # numpy takes tuples in an eighth of the time that torch needs, and this runs while the GPU waits.
+    # numpy reads tuples in a fraction of the time that torch needs, and the GPU waits for this.
     input_ids_BT, target_BT = np.full((2, rows, longest), pad_token_id, dtype=np.int64)
     mask_BT = np.zeros((rows, longest), dtype=np.bool_)
     sampler_logprob_BT = np.zeros((rows, longest), dtype=np.float32)

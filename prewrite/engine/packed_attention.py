@@ -80,11 +80,21 @@ def packed_attention(
         lengths = (cu_seq_lens_q, cu_seq_lens_q, max_length_q, max_length_q)
         out_NAD = _fused_attention(query_NAD, key_NAD, value_NAD, *lengths, scale=scaling)
         return out_NAD[None], None
+    return _one_by_one(query_1AND, key_1AND, value_1AND, cu_seq_lens_q, scaling), None
+
+
+def _attend_one_by_one(
+    query_1AND: Tensor, key_1AND: Tensor, value_1AND: Tensor, cu_seq_lens_q: Tensor, scaling: float | None
+) -> Tensor:
+    """[1, N, A, D]."""
     sizes = cu_seq_lens_q.diff().tolist()
     sequences = zip(*(tensor.split(sizes, dim=2) for tensor in (query_1AND, key_1AND, value_1AND)), strict=True)
-    return torch.cat(
-        [_plain_attention(query, key, value, scaling) for query, key, value in sequences], dim=2
-    ).transpose(1, 2), None
+    attended = [_plain_attention(query, key, value, scaling) for query, key, value in sequences]
+    return torch.cat(attended, dim=2).transpose(1, 2)
+
+
+# Compiled, it would be compiled anew for each number of sequences.
+_one_by_one: Any = torch.compiler.disable(_attend_one_by_one)
 
 
 def _plain_attention(query_1ATD: Tensor, key_1ATD: Tensor, value_1ATD: Tensor, scaling: float | None) -> Tensor:

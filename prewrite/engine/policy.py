@@ -35,7 +35,6 @@ from prewrite.engine.packed_attention import PACKED, Packing, refuse_packing
 from prewrite.errors import UserError
 
 GRADIENT_BUCKET_NUMEL = 200_000_000  # gradients reduced at once
-COMPILERS = ("g++", "c++", "clang++")  # torch.compile needs one
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
 
@@ -185,10 +184,11 @@ def _load(settings: PolicySettings) -> Any:
 
 def _compile_layers(lm: Any) -> None:
     """Compiles what each decoder layer computes; its hooks (gathering under ZeRO-3, checkpointing) stay outside."""
-    if not any(map(shutil.which, (os.environ.get("CXX", ""), *COMPILERS))):
+    compiler = os.environ.get("CXX", "g++")  # the one that torch will call
+    if not shutil.which(compiler):
         raise UserError(
-            f"policy.torch_compile: torch needs a C++ compiler for it, and there is none ({', '.join(COMPILERS)}): "
-            "install one, name it in the environment variable CXX, or set torch_compile to false"
+            f"policy.torch_compile: torch needs a C++ compiler for it, and there is no {compiler!r} here: install it, "
+            "name another in the environment variable CXX, or set torch_compile to false"
         )
     layers = [module for module in lm.modules() if type(module).__name__ in (lm._no_split_modules or ())]
     if not layers:

@@ -66,7 +66,7 @@ _ABOUT_REWRITING = re.compile(
 _QUOTES = {'"': '"', "“": "”", "„": "“", "«": "»", "'": "'", "‘": "’", "`": "`"}
 
 
-@functools.lru_cache(maxsize=8192)  # a rewrite is cleaned to be asked about ahead, to be scored and to be written down
+@functools.lru_cache(maxsize=2048)  # a step cleans each twice and more: to ask about it ahead, and to score it
 def clean_rewrite(text: str) -> str:
     """The instruction in a completion of the policy; "" where it holds none.
 

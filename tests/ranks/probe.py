@@ -4,6 +4,7 @@ deepspeed --num_accelerators 2 tests/ranks/probe.py MODEL OUT.json [DTYPE SLEEP_
 """
 
 import json
+import shutil
 import sys
 from collections.abc import Iterable
 
@@ -30,14 +31,17 @@ LONG_INFORMATION = "Each sentence is a customer's word on a meal, a film, a room
 EMBEDDING = "model.embed_tokens.weight"
 WATCHED = (EMBEDDING, "model.layers.1.mlp.down_proj.weight", "model.layers.3.input_layernorm.weight")
 PROMPT = (1, 4093, 198, 44, 30, 260, 17)
-KINDS = {
+KINDS: dict[str, dict] = {
     "ZeRO-3": {"zero_stage": 3},
     "ZeRO-3, offloaded": {"offload_optimizer": True},
-    "ZeRO-3, compiled": {"zero_stage": 3, "torch_compile": True},
     "ZeRO-1": {"zero_stage": 1},
-    "ZeRO-1, compiled": {"zero_stage": 1, "torch_compile": True},
     "ZeRO-1, bfloat16": {"zero_stage": 1, "dtype": "bfloat16"},
 }
+if shutil.which("g++"):
+    KINDS |= {
+        "ZeRO-3, compiled": {"zero_stage": 3, "torch_compile": True, "gradient_checkpointing": True},
+        "ZeRO-1, compiled": {"zero_stage": 1, "torch_compile": True},
+    }
 CUTS = {
     "4": {"per_device_train_batch_size": 4},
     "1": {"per_device_train_batch_size": 1},

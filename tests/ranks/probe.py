@@ -37,11 +37,7 @@ KINDS: dict[str, dict] = {
     "ZeRO-1": {"zero_stage": 1},
     "ZeRO-1, bfloat16": {"zero_stage": 1, "dtype": "bfloat16"},
 }
-if shutil.which("g++"):
-    KINDS |= {
-        "ZeRO-3, compiled": {"zero_stage": 3, "torch_compile": True, "gradient_checkpointing": True},
-        "ZeRO-1, compiled": {"zero_stage": 1, "torch_compile": True},
-    }
+COMPILED = {"zero_stage": 3, "torch_compile": True, "gradient_checkpointing": True}
 CUTS = {
     "4": {"per_device_train_batch_size": 4},
     "1": {"per_device_train_batch_size": 1},
@@ -61,7 +57,10 @@ def main(model: str, out: str, dtype: str = "float32", sleep_level: str = "0") -
     training = TrainingSettings(max_steps=1, logprob_chunk_tokens=CHUNK_TOKENS)
     tokenizer = load_tokenizer(settings)
     report: dict = {"gradients": {}, "weights": {}}
-    for kind, change in KINDS.items():
+    kinds = KINDS
+    if world.size > 1 and shutil.which("g++"):  # compiling takes its time: where most can go wrong, and there alone
+        kinds = KINDS | {"ZeRO-3, compiled": COMPILED}
+    for kind, change in kinds.items():
         changed = settings.model_copy(update=change)
         other = Policy(changed, training, world, temperature=TEMPERATURE)
         batch = example_batch(tokenizer)

@@ -29,7 +29,7 @@ class PolicySettings(Section):
     gradient_checkpointing: bool = False
     """recompute activations in the backward pass: less memory, about a third more time"""
     torch_compile: bool = False
-    """compile the decoder layers: training takes less time and memory on a GPU, the first step some ten seconds more"""
+    """compile the decoder layers: less training time on a GPU; the first step takes 10 s more, on a CPU 30"""
     offload_optimizer: bool = False
     """keep master weights, gradients and optimizer state in CPU memory: 16 bytes a weight less on the GPUs, slower"""
     zero_stage: Literal[1, 3] | None = None

@@ -1,12 +1,13 @@
 """DeepSpeed ZeRO and vLLM on 1 and 2 CPU ranks: SmolLM2's first layers in float32 at temperature 0.7."""
 
 import json
-import shutil
+import os
 from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
 
+from prewrite.engine.policy import compiler_runs
 from tests.launching import finish, launched, start
 from tests.ranks.agreement import COMPILED, check_gradients, check_weights
 
@@ -37,7 +38,9 @@ def test_the_gradient_does_not_depend_on_the_cut_nor_on_the_ranks(one_rank: dict
     check_gradients(two_ranks, whole, in_bfloat16=False)
 
 
-@pytest.mark.skipif(not shutil.which("g++"), reason="no g++ here: compiled layers are not tested")
+@pytest.mark.skipif(
+    not compiler_runs(os.environ.get("CXX", "g++")), reason="no C++ compiler here: compiled layers are not tested"
+)
 def test_compiled_layers_are_among_what_agrees(two_ranks: dict) -> None:
     assert COMPILED in two_ranks["gradients"]
 

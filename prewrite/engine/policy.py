@@ -14,7 +14,7 @@ Three hazards of DeepSpeed shape this file:
 
 import logging
 import os
-import shutil
+import subprocess
 import warnings
 from pathlib import Path
 from typing import Any
@@ -93,6 +93,7 @@ class Policy:
         trainable: bool = True,
     ):
         self.world = world
+        refuse_compiling_without_compiler(settings)
         config = _deepspeed_config(settings, training, world)
         # Alive while the model loads: under ZeRO-3 transformers then never loads a whole model a rank.
         keep_alive = HfDeepSpeedConfig(config)
@@ -182,14 +183,25 @@ def _load(settings: PolicySettings) -> Any:
     return lm
 
 
-def _compile_layers(lm: Any) -> None:
-    """Compiles what each decoder layer computes; its hooks (gathering under ZeRO-3, checkpointing) stay outside."""
+def refuse_compiling_without_compiler(settings: PolicySettings) -> None:
+    """UserError where layers are to be compiled and no compiler runs; costs little, so a run asks before it starts."""
     compiler = os.environ.get("CXX", "g++")  # the one that torch will call
-    if not shutil.which(compiler):
+    if settings.torch_compile and not compiler_runs(compiler):
         raise UserError(
-            f"policy.torch_compile: torch needs a C++ compiler for it, and there is no {compiler!r} here: install it, "
+            f"policy.torch_compile: torch needs a C++ compiler for it, and {compiler!r} does not run here: install it, "
             "name another in the environment variable CXX, or set torch_compile to false"
         )
+
+
+def compiler_runs(compiler: str) -> bool:
+    try:
+        return subprocess.run([compiler, "--version"], capture_output=True, timeout=60).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
+def _compile_layers(lm: Any) -> None:
+    """Compiles what each decoder layer computes; its hooks (gathering under ZeRO-3, checkpointing) stay outside."""
     layers = [module for module in lm.modules() if type(module).__name__ in (lm._no_split_modules or ())]
     if not layers:
         raise UserError(f"policy.torch_compile: {type(lm).__name__} does not name its decoder layers: set it to false")

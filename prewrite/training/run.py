@@ -12,7 +12,7 @@ import torch
 from prewrite.config import Config, TaskModelSettings
 from prewrite.config_loading import check_world, config_hash
 from prewrite.engine import distributed
-from prewrite.engine.policy import Policy, load_tokenizer, quiet_libraries
+from prewrite.engine.policy import Policy, load_tokenizer, quiet_libraries, refuse_compiling_without_compiler
 from prewrite.engine.sampler import Sampler, refuse_sleep_without_gpu
 from prewrite.engine.task_server import connect, start_server
 from prewrite.errors import UserError
@@ -38,6 +38,7 @@ def run(config: Config) -> None:
         stack.callback(distributed.stop)
         check_world(config, world.size)
         refuse_sleep_without_gpu(config.rollout, world)
+        refuse_compiling_without_compiler(config.policy)
         rewards = weighted_rewards(config)
         rows, tasks = instruction_rows(config)
         check_coverage([entry.reward for entry in rewards], list(tasks.values()))

@@ -1,4 +1,4 @@
-"""`policy.torch_compile`: what is compiled, and what is refused. That its gradients agree is in test_ranks.py."""
+"""`policy.torch_compile`: what is compiled, and what is refused. Under ZeRO-3 it is tested on a GPU (test_gpu.py)."""
 
 import os
 
@@ -7,7 +7,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from prewrite.config import PolicySettings
-from prewrite.engine.policy import _compile_layers, refuse_compiling_without_compiler
+from prewrite.engine.policy import _compile_layers, compiler_runs, refuse_compiling_without_compiler
 from prewrite.errors import UserError
 
 SHAPE = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 50}
@@ -41,3 +41,20 @@ def test_an_architecture_that_names_no_layers_is_refused(lm):
     lm._no_split_modules = None
     with pytest.raises(UserError, match=r"policy\.torch_compile: LlamaForCausalLM .*set it to false"):
         _compile_layers(lm)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not compiler_runs(os.environ.get("CXX", "g++")), reason="no C++ compiler: nothing is compiled here")
+def test_compiled_layers_compute_the_same_with_checkpointing(lm):
+    lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    ids = torch.arange(40).reshape(2, 20)
+    found = []
+    for compiles in (False, True):
+        if compiles:
+            _compile_layers(lm)
+        lm.zero_grad()
+        logits = lm.train()(input_ids=ids, use_cache=False).logits
+        logits.square().mean().backward()
+        found.append([logits.detach(), *(parameter.grad.clone() for parameter in lm.parameters())])
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0, "nothing was compiled"
+    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-6)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.launching import finish, launched, start
-from tests.ranks.agreement import check_gradients, check_weights
+from tests.ranks.agreement import COMPILED, check_gradients, check_weights
 
 GPUS = torch.cuda.device_count()
 pytestmark = [
@@ -31,6 +31,7 @@ def test_the_engine_computes_with_the_pushed_weights(
     ranks: int, sleep_level: str, shallow_model: str, tmp_path: Path
 ) -> None:
     report = measure("probe", ranks, shallow_model, tmp_path / "out.json", "bfloat16", sleep_level)
+    assert COMPILED in report["gradients"]
     check_gradients(report, report["gradients"]["ZeRO-3"]["4"], in_bfloat16=True)
     check_weights(report, in_bfloat16=True)
     assert report["pushed_checksums"][1:] == pytest.approx(report["trained_checksums"], rel=1e-9)

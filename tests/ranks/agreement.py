@@ -2,7 +2,7 @@
 
 import pytest
 
-COMPILED = "ZeRO-3, compiled"  # measured on several ranks, where there is a compiler
+COMPILED = "ZeRO-3, compiled"  # measured on a GPU alone
 # Of a norm, and of an entry against the largest one of its weight: what rounding leaves.
 IN_FLOAT32, IN_BFLOAT16 = (1e-4, 1e-4), (0.1, 0.3)
 

@@ -194,6 +194,7 @@ def refuse_compiling_without_compiler(settings: PolicySettings) -> None:
 
 
 def compiler_runs(compiler: str) -> bool:
+    """Whether there is such a program and it answers; its headers may still be missing."""
     try:
         return subprocess.run([compiler, "--version"], capture_output=True, timeout=60).returncode == 0
     except (OSError, subprocess.TimeoutExpired):

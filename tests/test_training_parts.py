@@ -14,7 +14,7 @@ from prewrite.config import Config, LossSettings, TrainingSettings
 from prewrite.config_loading import load_config
 from prewrite.engine.distributed import World
 from prewrite.errors import UserError
-from prewrite.reporting.console import outcome, step_line
+from prewrite.reporting.console import answers_bar, outcome, step_line
 from prewrite.reporting.journal import Journal
 from prewrite.training.rollout import roll_out, row_order
 from prewrite.training.run import _full_memory_told
@@ -227,6 +227,16 @@ def test_a_step_is_one_line() -> None:
     line = step_line({"step": 3, "reward_mean": 0.5, "reward_std": 0.1, "loss": -0.01, "seconds/step": 2.0}, 12)
     assert line.startswith("step  3/12 | reward 0.500 ±0.100")
     assert "\n" not in line
+
+
+def test_a_bar_follows_the_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    with answers_bar("sst2 dev", 8, leave=True) as progress:
+        for done in range(1, 7):
+            progress(done, 8)
+    assert "6/8" in capsys.readouterr().err
+    with answers_bar("sst2 dev", 0, leave=True):  # nothing new to ask
+        pass
+    assert not capsys.readouterr().err
 
 
 def test_the_outcome_tells_initial_and_best_with_intervals() -> None:

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tqdm import tqdm
-
 from prewrite.config import TaskModelSettings
 from prewrite.config_loading import load_config
 from prewrite.engine.scoring import Scoring, ask_and_grade
@@ -17,6 +15,7 @@ from prewrite.errors import UserError
 from prewrite.evaluation.arguments import DEFAULT_TOP_K_OF_A_LOG
 from prewrite.evaluation.prompts import Candidate, Prompts, read_prompts
 from prewrite.evaluation.report import Report, make_rows
+from prewrite.reporting.console import answers_bar
 from prewrite.tasks import get_task
 from prewrite.tasks.base import Task
 from prewrite.tasks.loading import load_examples, test_label
@@ -142,14 +141,10 @@ def _evaluate(setup: _Setup, instructions: Sequence[str], examples: Sequence[Exa
     )
     with open_task_model(settings) as task_model:
         task_model.probe(task.labels if setup.scoring == "forced_choice" else ())
-        with tqdm(total=len(instructions) * len(examples), desc=f"{task.name} test", unit="answer") as bar:
-
-            def show(done: int, total: int) -> None:
-                bar.update(done - bar.n)
-
+        with answers_bar(f"{task.name} test", len(instructions) * len(examples), leave=True) as progress:
             own_examples = [examples] * len(instructions)
             evaluations = ask_and_grade(
-                task, instructions, own_examples, task_model, scoring=setup.scoring, progress=show
+                task, instructions, own_examples, task_model, scoring=setup.scoring, progress=progress
             )
         task_model.check_failure_share()
     return evaluations

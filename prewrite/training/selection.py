@@ -9,6 +9,7 @@ from typing import Any
 from prewrite.config import SelectionSettings
 from prewrite.engine.scoring import Asked, Scoring, ask_and_grade
 from prewrite.evaluation.evaluation import Summary, summarise
+from prewrite.reporting.console import answers_bar
 from prewrite.reporting.journal import Journal
 from prewrite.tasks.base import Task
 from prewrite.types import Example, InstructionRow, Rollout
@@ -101,9 +102,11 @@ class Selection:
         known = self._looked_at[task]
         fresh = [text for text in dict.fromkeys(instructions) if text and text not in known]
         examples = self.dev[task]
-        evaluations = ask_and_grade(
-            self.tasks[task], fresh, [examples] * len(fresh), self.task_model, scoring=self.scoring
-        )
+        with answers_bar(f"{task} dev, {role}", len(fresh) * len(examples), leave=False) as progress:
+            own_examples = [examples] * len(fresh)
+            evaluations = ask_and_grade(
+                self.tasks[task], fresh, own_examples, self.task_model, scoring=self.scoring, progress=progress
+            )
         for evaluation in evaluations:
             known[evaluation.instruction] = Standing(
                 evaluation.instruction, step, summarise(self.tasks[task], evaluation)

@@ -1,29 +1,46 @@
 """What tests of several files share."""
 
+import json
 import signal
+from pathlib import Path
 
 import pytest
 
 from tests.launching import MODEL
 
 LAYERS = 4
+VOCABULARY = 4096  # of SmolLM2's 49,152: float32 gradients of the whole embedding are most of a small model's work
 
 # A shell starts its background jobs with Ctrl-C ignored, and what the tests start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def save_small_tokenizer(folder: str) -> None:
+    """SmolLM2's tokenizer and chat template with its first VOCABULARY tokens: merges make tokens in the ids' order."""
+    from transformers import AutoTokenizer
+
+    AutoTokenizer.from_pretrained(MODEL).save_pretrained(folder)
+    file = Path(folder, "tokenizer.json")
+    whole = json.loads(file.read_text(encoding="utf-8"))
+    model = whole["model"]
+    model["vocab"] = {token: number for token, number in model["vocab"].items() if number < VOCABULARY}
+    model["merges"] = [pair for pair in model["merges"] if "".join(pair) in model["vocab"]]
+    file.write_text(json.dumps(whole), encoding="utf-8")
 
 
 @pytest.fixture(scope="session")
 def shallow_model(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Folder of SmolLM2's first layers: real weights, for tests to whom it does not matter what the model says."""
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
 
     folder = str(tmp_path_factory.mktemp("shallow_model"))
     model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.bfloat16)
     model.model.layers = model.model.layers[:LAYERS]
     model.config.num_hidden_layers = LAYERS
+    model.resize_token_embeddings(VOCABULARY)
     model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(MODEL).save_pretrained(folder)
+    save_small_tokenizer(folder)
     return folder
 
 
@@ -34,12 +51,12 @@ def random_model(tmp_path_factory: pytest.TempPathFactory) -> str:
     from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
     folder = str(tmp_path_factory.mktemp("random_model"))
-    tokenizer = AutoTokenizer.from_pretrained(MODEL)
+    save_small_tokenizer(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
     torch.manual_seed(0)
     shape = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
     ids = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     config = LlamaConfig(vocab_size=len(tokenizer), tie_word_embeddings=True, **shape, **heads, **ids)
     LlamaForCausalLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
     return folder

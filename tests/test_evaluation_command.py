@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -189,36 +190,47 @@ def test_an_endpoint_without_one_verdict_is_told(run_folder: Path, capsys: pytes
     assert "none of 2 test examples has a verdict" in capsys.readouterr().err
 
 
-@pytest.fixture
-def model_by_its_own_name(tmp_path: Path) -> Path:
-    """SmolLM2 under a path of this test alone, by which the servers started here are told from any other."""
+@pytest.mark.slow
+def test_the_embedded_task_and_model_beside_an_evaluation_that_ctrl_c_ends(tmp_path: Path) -> None:
+    """Two at once, since the start of a server is half a minute's work for one core.
+
+    Ctrl-C while the server starts ends that server, and not the other one, and nothing is written.
+    """
     if not MODEL.is_dir():
         pytest.skip(f"{MODEL} is missing: run scripts/fetch_model.py")
-    (tmp_path / "model").symlink_to(MODEL)
-    return tmp_path / "model"
-
-
-@pytest.mark.slow
-def test_the_embedded_task_and_model(tmp_path: Path, model_by_its_own_name: Path) -> None:
-    (tmp_path / "list.txt").write_text(
-        "Is the sentiment of this review good or bad? If the writer is happy answer positive. "
-        "If the writer is unhappy answer negative. Answer with one word.\n"
-    )
-    command = [sys.executable, "evaluate.py", "--prompts", str(tmp_path / "list.txt"), "--task", "sentiment"]
-    code, _, stderr = finish(start([*command, "--model", str(model_by_its_own_name), "--limit", "32"]), timeout=500)
+    ours, ended = tmp_path / "ours", tmp_path / "ended"
+    for folder, instruction in (
+        (ended, "Positive or negative?"),
+        (
+            ours,
+            "Is the sentiment of this review good or bad? If the writer is happy answer positive. "
+            "If the writer is unhappy answer negative. Answer with one word.",
+        ),
+    ):
+        folder.mkdir()
+        (folder / "list.txt").write_text(instruction + "\n")
+        (folder / "model").symlink_to(MODEL)  # a path of this test's own, by which its servers are told from others
+    running = evaluation(ours)
+    try:
+        ends_by_ctrl_c_while_the_server_starts(evaluation(ended))
+    finally:
+        code, _, stderr = finish(running, timeout=500)
+    assert sorted(os.listdir(ended)) == ["list.txt", "model"]
     assert code == 0, stderr
-    initial, best = json.loads((tmp_path / "evaluation_sentiment_first_32.json").read_text())["rows"]
+    initial, best = json.loads((ours / "evaluation_sentiment_first_32.json").read_text())["rows"]
     assert best["summary"]["accuracy"]["value"] > initial["summary"]["accuracy"]["value"]
     assert best["summary"]["accuracy"]["value"] >= 0.7
     assert best["summary"]["failed"] == initial["summary"]["failed"] == 0
-    assert not [line for line in command_lines(list(psutil.process_iter())) if str(model_by_its_own_name) in line]
+    assert not [line for line in command_lines(list(psutil.process_iter())) if str(tmp_path) in line]
 
 
-@pytest.mark.slow
-def test_ctrl_c_while_the_server_starts_ends_it_and_writes_nothing(tmp_path: Path, model_by_its_own_name: Path) -> None:
-    (tmp_path / "list.txt").write_text("Positive or negative?\n")
-    command = [sys.executable, "evaluate.py", "--prompts", str(tmp_path / "list.txt"), "--task", "sentiment"]
-    process = start([*command, "--model", str(model_by_its_own_name)])
+def evaluation(folder: Path) -> subprocess.Popen[str]:
+    prompts, model = str(folder / "list.txt"), str(folder / "model")
+    arguments = ["--prompts", prompts, "--task", "sentiment", "--model", model, "--limit", "32"]
+    return start([sys.executable, "evaluate.py", *arguments])
+
+
+def ends_by_ctrl_c_while_the_server_starts(process: subprocess.Popen[str]) -> None:
     deadline = time.monotonic() + 300
     family = descendants(process)
     while not any("EngineCore" in line for line in command_lines(family)):
@@ -231,4 +243,3 @@ def test_ctrl_c_while_the_server_starts_ends_it_and_writes_nothing(tmp_path: Pat
     assert "Traceback" not in err
     assert out == ""
     assert command_lines(family) == []
-    assert sorted(os.listdir(tmp_path)) == ["list.txt", "model"]

@@ -74,3 +74,9 @@ def command_lines(processes: Sequence[psutil.Process]) -> list[str]:
         with contextlib.suppress(psutil.NoSuchProcess):
             lines.append(" ".join(process.cmdline()))
     return lines
+
+
+def session_members(session: int) -> list[str]:
+    """Names of the living processes of a session."""
+    told = subprocess.run(["ps", "-s", str(session), "-o", "stat=,comm="], capture_output=True, text=True).stdout
+    return [line for line in told.splitlines() if not line.startswith("Z")]

@@ -16,8 +16,15 @@ nvidia-smi -L >/dev/null 2>&1 || marks=(-m "not gpu")
 
 echo "test: ruff"
 ruff check
-echo "test: pyright"
-PYRIGHT_PYTHON_IGNORE_WARNINGS=1 pyright
+echo "test: pyright, on one core beside pytest; its findings come last"
+types=$(mktemp)
+trap 'rm -f "$types"' EXIT
+PYRIGHT_PYTHON_IGNORE_WARNINGS=1 pyright >"$types" 2>&1 &
+pyright=$!
 echo "test: pytest"
 # A test that hangs (ranks waiting for one another) is ended with a traceback of every thread.
-pytest --timeout 600 "${marks[@]}" "$@"
+tests=0
+pytest --timeout 600 "${marks[@]}" "$@" || tests=$?
+wait "$pyright" || { cat "$types"; echo "test: pyright found faults"; exit 1; }
+cat "$types"
+exit "$tests"

@@ -1,6 +1,7 @@
 """The benchmark scripts at a size for the CPU, and the arithmetic behind their figures."""
 
 import json
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -15,9 +16,11 @@ TINY = ("--dummy", "tiny", "--tokenizer", str(MODEL), "--kv-cache-gib", "1")
 WORKLOAD = ("--prompts", "2", "--generations", "8", "--completion", "16")
 
 
-def run_script(tmp_path: Path, data: Path, *command: str, ranks: int = 1) -> tuple[dict, str]:
-    out = tmp_path / "result.json"
-    process = start([*command, *TINY, *WORKLOAD, "--out", str(out)], ranks=ranks, PREWRITE_DATA=str(data))
+def start_script(out: Path, data: Path, *command: str, ranks: int = 1) -> subprocess.Popen[str]:
+    return start([*command, *TINY, *WORKLOAD, "--out", str(out)], ranks=ranks, PREWRITE_DATA=str(data))
+
+
+def finish_script(out: Path, process: subprocess.Popen[str]) -> tuple[dict, str]:
     code, stdout, stderr = finish(process)
     assert code == 0, stdout[-3000:] + stderr[-3000:]
     return json.loads(out.read_text()), stdout
@@ -104,7 +107,8 @@ def test_truncated_completions_of_one_length_still_differ_in_reward() -> None:
 @pytest.mark.slow
 def test_bench_step_on_two_ranks(tmp_path: Path, data: Path) -> None:
     command = launched(2, "--module", "scripts.bench_step", "--steps", "1", "--warmup", "1")
-    result, stdout = run_script(tmp_path, data, *command, ranks=2)
+    out = tmp_path / "result.json"
+    result, stdout = finish_script(out, start_script(out, data, *command, ranks=2))
     ours = result["step"]["PRewrite"]
     assert result["ranks"] == 2
     assert all(ours[f"{phase}, s"] > 0 for phase in ("step", "rollout", "training", "push"))
@@ -115,20 +119,22 @@ def test_bench_step_on_two_ranks(tmp_path: Path, data: Path) -> None:
 
 
 @pytest.mark.slow
-def test_bench_push(tmp_path: Path, data: Path) -> None:
-    result, _ = run_script(tmp_path, data, sys.executable, "-m", "scripts.bench_push", "--repeats", "1")
+def test_bench_push_and_bench_rollout(tmp_path: Path, data: Path) -> None:
+    """At once: what they measure does not matter here, and each is mostly starts that keep one core busy."""
+    pushed, rolled_out = tmp_path / "push.json", tmp_path / "rollout.json"
+    bench_push = start_script(pushed, data, sys.executable, "-m", "scripts.bench_push", "--repeats", "1")
+    options = ("--calls", "8", "--concurrency", "4", "--repeats", "1")
+    bench_rollout = start_script(rolled_out, data, sys.executable, "-m", "scripts.bench_rollout", *options)
+    try:
+        result, _ = finish_script(pushed, bench_push)
+    finally:
+        other, stdout = finish_script(rolled_out, bench_rollout)
     # embedding 49,152 x 128; a layer: q, o 128 x 128, k, v 128 x 64, mlp 3 x 128 x 256, biases 256, norms 2 x 128;
     # the last norm 128; 2 bytes each
     layer = 2 * 128**2 + 2 * 128 * 64 + 3 * 128 * 256 + 256 + 2 * 128
     assert result["bytes"] == 2 * (49_152 * 128 + 2 * layer + 128)
     assert result["push"]["push"]["GB/s"] == pytest.approx(result["bytes"] / result["push"]["push"]["seconds"] / 1e9)
-
-
-@pytest.mark.slow
-def test_bench_rollout(tmp_path: Path, data: Path) -> None:
-    command = (sys.executable, "-m", "scripts.bench_rollout", "--calls", "8", "--concurrency", "4", "--repeats", "1")
-    result, stdout = run_script(tmp_path, data, *command)
-    assert len(result["rollout"]["tokens/s"]) == 4
-    assert result["rollout"]["ours / this"]["Sampler.sample"] == 1
-    assert set(result["scoring"]["4"]["calls/s"]) == {"TaskModel.ask", "aiohttp loop", "vllm bench serve (streams)"}
+    assert len(other["rollout"]["tokens/s"]) == 4
+    assert other["rollout"]["ours / this"]["Sampler.sample"] == 1
+    assert set(other["scoring"]["4"]["calls/s"]) == {"TaskModel.ask", "aiohttp loop", "vllm bench serve (streams)"}
     assert "Scoring, 8 calls, 4 at once" in stdout

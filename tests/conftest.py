@@ -3,29 +3,33 @@
 import json
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.launching import MODEL
 
 LAYERS = 4
-VOCABULARY = 4096  # of SmolLM2's 49,152: float32 gradients of the whole embedding are most of a small model's work
+VOCABULARY = 4096  # on a CPU, of SmolLM2's 49,152: the whole embedding's gradients are most of a small model's work
 
 # A shell starts its background jobs with Ctrl-C ignored, and what the tests start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def save_small_tokenizer(folder: str) -> None:
-    """SmolLM2's tokenizer and chat template with its first VOCABULARY tokens: merges make tokens in the ids' order."""
+def save_tokenizer(folder: str) -> Any:
+    """SmolLM2's tokenizer, on a CPU with its first VOCABULARY tokens: merges make tokens in the ids' order."""
+    import torch
     from transformers import AutoTokenizer
 
     AutoTokenizer.from_pretrained(MODEL).save_pretrained(folder)
-    file = Path(folder, "tokenizer.json")
-    whole = json.loads(file.read_text(encoding="utf-8"))
-    model = whole["model"]
-    model["vocab"] = {token: number for token, number in model["vocab"].items() if number < VOCABULARY}
-    model["merges"] = [pair for pair in model["merges"] if "".join(pair) in model["vocab"]]
-    file.write_text(json.dumps(whole), encoding="utf-8")
+    if not torch.cuda.is_available():
+        file = Path(folder, "tokenizer.json")
+        whole = json.loads(file.read_text(encoding="utf-8"))
+        model = whole["model"]
+        model["vocab"] = {token: number for token, number in model["vocab"].items() if number < VOCABULARY}
+        model["merges"] = [pair for pair in model["merges"] if "".join(pair) in model["vocab"]]
+        file.write_text(json.dumps(whole), encoding="utf-8")
+    return AutoTokenizer.from_pretrained(folder)
 
 
 @pytest.fixture(scope="session")
@@ -38,9 +42,8 @@ def shallow_model(tmp_path_factory: pytest.TempPathFactory) -> str:
     model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.bfloat16)
     model.model.layers = model.model.layers[:LAYERS]
     model.config.num_hidden_layers = LAYERS
-    model.resize_token_embeddings(VOCABULARY)
+    model.resize_token_embeddings(len(save_tokenizer(folder)))
     model.save_pretrained(folder)
-    save_small_tokenizer(folder)
     return folder
 
 
@@ -48,11 +51,10 @@ def shallow_model(tmp_path_factory: pytest.TempPathFactory) -> str:
 def random_model(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Folder of a random model of two layers, whose four heads two ranks can share."""
     import torch
-    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+    from transformers import LlamaConfig, LlamaForCausalLM
 
     folder = str(tmp_path_factory.mktemp("random_model"))
-    save_small_tokenizer(folder)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer = save_tokenizer(folder)
     torch.manual_seed(0)
     shape = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2}

@@ -12,6 +12,8 @@ Three hazards of DeepSpeed shape this file:
   calls within them (`num_chunks`).
 """
 
+import contextlib
+import io
 import logging
 import os
 import subprocess
@@ -113,7 +115,8 @@ class Policy:
             if config["zero_optimization"]["stage"] == 1:
                 config["zero_optimization"]["stage"] = 0  # there is no optimizer's state to share out
             self.model.requires_grad_(False)
-        self.engine: Any = deepspeed.initialize(model=self.model, config=config)[0]
+        with contextlib.redirect_stdout(io.StringIO()):  # DeepSpeed prints its memory at every step of the way
+            self.engine: Any = deepspeed.initialize(model=self.model, config=config)[0]
         self.engine.train(trainable)
 
     @property

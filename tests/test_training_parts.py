@@ -13,8 +13,9 @@ from prewrite.algorithm.batching import collate
 from prewrite.config import Config, LossSettings, TrainingSettings
 from prewrite.config_loading import load_config
 from prewrite.engine.distributed import World
+from prewrite.engine.scoring import answers_bar
 from prewrite.errors import UserError
-from prewrite.reporting.console import answers_bar, outcome, step_line
+from prewrite.reporting.console import outcome, step_line
 from prewrite.reporting.journal import Journal
 from prewrite.training.rollout import roll_out, row_order
 from prewrite.training.run import _full_memory_told

@@ -1,8 +1,11 @@
 """One pass over rewrites: ask the task model everything at once, then grade every answer."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, Protocol
+
+from tqdm import tqdm
 
 from prewrite.rewards.base import Ask
 from prewrite.rewards.calls import grade_answers, make_calls
@@ -66,6 +69,17 @@ def _calls(asked: Question, scoring: Scoring) -> Sequence[Call]:
         tags=asked.tags,
         forced_choice=scoring == "forced_choice",
     )
+
+
+@contextmanager
+def answers_bar(title: str, total: int, *, leave: bool) -> Iterator[Progress]:
+    """A bar of `total` answers; yields the `progress` that moves it. leave: whether it stays at the end."""
+    with tqdm(total=total, desc=title, unit="answer", leave=leave, disable=not total, dynamic_ncols=True) as bar:
+
+        def show(done: int, _: int) -> None:
+            bar.update(done - bar.n)
+
+        yield show
 
 
 def ask_and_grade(

@@ -9,13 +9,12 @@ from pathlib import Path
 
 from prewrite.config import TaskModelSettings
 from prewrite.config_loading import load_config
-from prewrite.engine.scoring import Scoring, ask_and_grade
+from prewrite.engine.scoring import Scoring, answers_bar, ask_and_grade
 from prewrite.engine.task_server import open_task_model
 from prewrite.errors import UserError
 from prewrite.evaluation.arguments import DEFAULT_TOP_K_OF_A_LOG
 from prewrite.evaluation.prompts import Candidate, Prompts, read_prompts
 from prewrite.evaluation.report import Report, make_rows
-from prewrite.reporting.console import answers_bar
 from prewrite.tasks import get_task
 from prewrite.tasks.base import Task
 from prewrite.tasks.loading import load_examples, test_label

@@ -1,8 +1,7 @@
 """What a person reads while a run goes on: one line a step, a bar with the time left, and the outcome."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 from tqdm import tqdm
@@ -32,17 +31,6 @@ class Console:
     def close(self) -> None:
         """Leaves the bar as it stands."""
         self.bar.close()
-
-
-@contextmanager
-def answers_bar(title: str, total: int, *, leave: bool) -> Iterator[Callable[[int, int], None]]:
-    """A bar of `total` answers; yields what moves it, as `TaskModel.ask` calls it. leave: whether it stays."""
-    with tqdm(total=total, desc=title, unit="answer", leave=leave, disable=not total, dynamic_ncols=True) as bar:
-
-        def show(done: int, _: int) -> None:
-            bar.update(done - bar.n)
-
-        yield show
 
 
 def step_line(metrics: Mapping[str, Any], total_steps: int) -> str:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from prewrite.config import SelectionSettings
-from prewrite.engine.scoring import Asked, Scoring, ask_and_grade
+from prewrite.engine.scoring import Asked, Scoring, answers_bar, ask_and_grade
 from prewrite.evaluation.evaluation import Summary, summarise
-from prewrite.reporting.console import answers_bar
 from prewrite.reporting.journal import Journal
 from prewrite.tasks.base import Task
 from prewrite.types import Example, InstructionRow, Rollout

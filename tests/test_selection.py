@@ -7,6 +7,7 @@ import pytest
 
 from prewrite.config import SelectionSettings
 from prewrite.config_loading import load_config
+from prewrite.errors import UserError
 from prewrite.reporting.journal import Journal
 from prewrite.tasks import get_task
 from prewrite.training.selection import Selection
@@ -19,8 +20,8 @@ CONFIG = Path(__file__).parent.parent / "configs" / "quickstart.json"
 class Scripted:
     """Answers each instruction's queries by a word of letters, one an example: r right, w wrong, f failed."""
 
-    def __init__(self, script: dict[str, str]):
-        self.script = script
+    def __init__(self, script: dict[str, str], *, strict: bool = False):
+        self.script, self.strict = script, strict
         self.asked: dict[str, int] = {}
 
     def ask(self, calls, *, progress=None):
@@ -38,19 +39,27 @@ class Scripted:
     def ask_ahead(self, calls):
         raise AssertionError("a look asks and waits")
 
+    def check_failure_share(self):
+        if self.strict:
+            raise UserError("too many calls failed")
+
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Journal:
     return Journal(load_config(CONFIG, [f"output_dir={tmp_path}"]))
 
 
+def selection_with(task_model: Scripted, journal: Journal) -> Selection:
+    return Selection(
+        SelectionSettings(), {"sst2": get_task("sst2")}, {"sst2": DEV}, task_model, journal,
+        scoring="forced_choice", config_hash="",
+    )  # fmt: skip
+
+
 def chosen(script: dict[str, str], journal: Journal) -> str:
     """The best instruction after a look at all but the first, which is the initial one."""
     initial, *rewrites = script
-    selection = Selection(
-        SelectionSettings(), {"sst2": get_task("sst2")}, {"sst2": DEV}, Scripted(script), journal,
-        scoring="forced_choice", config_hash="",
-    )  # fmt: skip
+    selection = selection_with(Scripted(script), journal)
     selection.judge_initial([InstructionRow(initial, "sst2")])
     selection.look(1, [("sst2", rewrite) for rewrite in rewrites], [])
     best = json.loads((journal.folder / "best.json").read_text())["sst2"]
@@ -71,3 +80,11 @@ def chosen(script: dict[str, str], journal: Journal) -> str:
 )
 def test_a_failed_call_never_makes_a_rewrite_look_better(script: dict[str, str], best: str, journal: Journal) -> None:
     assert chosen(script, journal) == best
+
+
+def test_answers_of_an_endpoint_that_fails_are_written_down_and_called_no_best(journal: Journal) -> None:
+    selection = selection_with(Scripted({"Initial": "ffffffff"}, strict=True), journal)
+    with pytest.raises(UserError, match="too many calls failed"):
+        selection.judge_initial([InstructionRow("Initial", "sst2")])
+    assert json.loads((journal.folder / "dev.jsonl").read_text())["failed"] == 8
+    assert not (journal.folder / "best.json").exists()

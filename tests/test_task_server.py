@@ -86,6 +86,18 @@ def test_ending_a_guarded_command_ends_its_stubborn_descendants(tmp_path):
     assert session_members(guard.pid) == []
 
 
+def test_ending_a_command_whose_guard_was_killed_ends_the_command(tmp_path):
+    log = tmp_path / "log"
+    with log.open("wb") as out:
+        guard = start_guarded(["sh", "-c", "echo up; sleep 300 & sleep 300"], env=os.environ, log=out)
+    wait_until(lambda: "up" in log.read_text(), 30)
+    guard.kill()
+    guard.wait(30)
+    assert len(session_members(guard.pid)) >= 2
+    end_guarded(guard)
+    assert session_members(guard.pid) == []
+
+
 def test_a_guard_passes_on_the_exit_code_and_ends_what_the_command_left_behind(tmp_path):
     leaver = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {STUBBORN_TREE!r}]); sys.exit(7)"
     with (tmp_path / "log").open("wb") as out:
@@ -108,6 +120,22 @@ def test_what_outlives_the_command_has_time_to_clean_up(tmp_path):
     end_guarded(guard)
     assert log.read_text().split("\n") == ["up", "cleaned up", ""]
     assert session_members(guard.pid) == []
+
+
+def test_a_server_whose_guard_still_clears_up_behind_it_is_blamed(tmp_path):
+    dying = (
+        "import subprocess, sys\n"
+        "deaf = ['sh', '-c', 'trap \"\" TERM; echo up; exec sleep 300']\n"
+        "subprocess.Popen(deaf, stdout=subprocess.PIPE).stdout.readline()\n"
+        "print('last words', flush=True); sys.exit(7)"
+    )
+    dead = server(tmp_path / "log")
+    with dead.log_path.open("wb") as out:
+        dead._guard = start_guarded([sys.executable, "-c", dying], env=os.environ, log=out, grace=3.0)
+    wait_until(lambda: "last words" in dead.log_path.read_text(), 30)
+    assert dead._guard.poll() is None
+    with pytest.raises(UserError, match=r"(?s)ended \(exit code 7\): calls failed.*last words"), dead.blamed():
+        raise UserError("calls failed")
 
 
 def test_a_folder_that_is_no_model_is_refused_before_anything_starts(tmp_path):

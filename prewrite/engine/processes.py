@@ -40,6 +40,8 @@ def end_guarded(guard: "subprocess.Popen[bytes]") -> None:
     if guard.poll() is None:
         guard.terminate()
         guard.wait()
+    if guard.returncode < 0:  # the guard itself was killed, and has left its session behind
+        _end_session(guard.pid, _GRACE_SECONDS)
 
 
 def _guard(parent: int, grace: float, command: Sequence[str]) -> None:
@@ -57,17 +59,17 @@ def _guard(parent: int, grace: float, command: Sequence[str]) -> None:
         child.terminate()
         _wait(child, grace)
     code = child.poll()
-    _end_session(grace)
+    _end_session(os.getsid(0), grace)
     if code is None:
         code = 1
     sys.exit(code if code >= 0 else 128 - code)  # Popen gives a signal as its negative number
 
 
-def _end_session(grace: float) -> None:
-    """SIGTERM to the others of this session, then SIGKILL to what is left, which then frees no shared memory."""
-    _signal(_session_members(), signal.SIGTERM)
+def _end_session(session: int, grace: float) -> None:
+    """SIGTERM to the others of the session, then SIGKILL to what is left, which then frees no shared memory."""
+    _signal(_session_members(session), signal.SIGTERM)
     deadline = time.monotonic() + grace
-    while members := _session_members():
+    while members := _session_members(session):
         if time.monotonic() > deadline:
             _signal(members, signal.SIGKILL)
         time.sleep(0.05)
@@ -84,13 +86,13 @@ def _wait(child: "subprocess.Popen[bytes]", seconds: float) -> None:
         child.wait(seconds)
 
 
-def _session_members() -> list[int]:
-    """Every other process of this session, zombies left out."""
+def _session_members(session: int) -> list[int]:
+    """Every other process of the session, zombies left out."""
     members = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            state, _, _, session = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
-            if int(session) == os.getsid(0) and state != "Z" and int(folder.name) != os.getpid():
+            state, _, _, its_session = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
+            if int(its_session) == session and state != "Z" and int(folder.name) != os.getpid():
                 members.append(int(folder.name))
     return members
 

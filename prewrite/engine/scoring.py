@@ -23,6 +23,8 @@ class Asked(Protocol):
 
     def ask_ahead(self, calls: Sequence[Call]) -> None: ...
 
+    def check_failure_share(self) -> None: ...
+
 
 @dataclass(frozen=True)
 class Question:

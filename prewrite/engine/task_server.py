@@ -6,6 +6,7 @@ import logging
 import math
 import os
 import re
+import subprocess
 import sys
 import tempfile
 import time
@@ -28,6 +29,7 @@ _LOG_TAIL_LINES, _ERRORS_BEFORE_TAIL = 12, 3
 # As a traceback ends, perhaps with vLLM's process before it.
 _ERROR = re.compile(r"(\([^()]*\) )*[\w.]*(Error|Exception): ")
 _LOOK_SECONDS = 0.3
+_CLEARING_SECONDS = 20.0  # more than a guard needs to end what a dead server left
 # Of the trainer's ranks and its own engine, or a key that our client would not send.
 _NOT_INHERITED = {
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "GROUP_RANK",
@@ -94,6 +96,9 @@ class TaskServer:
         try:
             yield
         except UserError as error:
+            if not self._is_healthy():  # the guard may still be clearing up behind it
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._guard.wait(_CLEARING_SECONDS)
             if self._guard.poll() is None:
                 raise
             raise UserError(
@@ -103,7 +108,7 @@ class TaskServer:
 
     def _wait_until_healthy(self) -> None:
         started = time.monotonic()
-        while not _is_healthy(f"http://127.0.0.1:{self.port}/health"):
+        while not self._is_healthy():
             if self._guard.poll() is not None:
                 raise UserError(
                     f"the vLLM server for task_model.model {self.model!r} ended while it started (exit code "
@@ -118,9 +123,18 @@ class TaskServer:
             time.sleep(_LOOK_SECONDS)
         logger.info("the task model's server is up after %.0f s", time.monotonic() - started)
 
+    def _is_healthy(self) -> bool:
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a proxy is not for this machine
+        try:
+            with opener.open(f"http://127.0.0.1:{self.port}/health", timeout=2.0) as reply:
+                return reply.status == 200
+        except (urllib.error.URLError, OSError):
+            return False
+
     def _log_tail(self) -> str:
         """The end of the log; before it, the errors that stand further up, since the first one is the cause."""
-        lines = self.log_path.read_text(encoding="utf-8", errors="replace").splitlines()
+        told = self.log_path.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = [line for line in told if "] Route: /" not in line]  # what it serves fills the end of a short log
         tail = lines[-_LOG_TAIL_LINES:]
         errors = dict.fromkeys(line for line in lines[: -len(tail)] if _ERROR.match(line))
         return "\n".join([*list(errors)[:_ERRORS_BEFORE_TAIL], *tail])
@@ -211,12 +225,3 @@ def _server_environment(
     if gpus is not None:
         env |= {"CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus)), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     return env
-
-
-def _is_healthy(url: str) -> bool:
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a proxy is not for this machine
-    try:
-        with opener.open(url, timeout=2.0) as reply:
-            return reply.status == 200
-    except (urllib.error.URLError, OSError):
-        return False

@@ -214,7 +214,6 @@ class Trainer:
         with distributed.together("judging the initial instruction"):
             if self.with_.selection is not None:
                 self.with_.selection.judge_initial(self.rows)
-                self.with_.task_model.check_failure_share()
                 for task, standing in self.with_.selection.initial.items():
                     console.say(f"{task}: the initial instruction scores {standing.score:.3f} on dev")
         if self.config.selection.num_sampled and not self.with_.scorer.rewrites_are_problems:
@@ -240,7 +239,6 @@ class Trainer:
         with distributed.together("judging rewrites on dev"):
             if self.with_.selection is not None:
                 shown = self.with_.selection.look(self.step, greedy, sampled)
-                self.with_.task_model.check_failure_share()
         return shown
 
     def _write(self, count: int, *, greedy: bool) -> list[tuple[str, str]]:

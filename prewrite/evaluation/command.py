@@ -136,7 +136,7 @@ def _evaluate(setup: _Setup, instructions: Sequence[str], examples: Sequence[Exa
         len(instructions),
         len(examples),
         settings.model,
-        f" at {settings.base_url}" if settings.base_url else ", whose server is being started",
+        f" at {settings.base_url}" if settings.base_url else ", whose server is being started, about a minute",
     )
     with open_task_model(settings) as task_model:
         task_model.probe(task.labels if setup.scoring == "forced_choice" else ())

@@ -53,7 +53,7 @@ def run(config: Config) -> None:
             base_url = config.task_model.base_url
             if base_url is None and journal is not None:
                 log_path = journal.folder / "task_server.log"
-                print(f"starting a vLLM server for the task model; its log is {log_path}", flush=True)
+                print(f"starting a vLLM server for the task model, about a minute; its log is {log_path}", flush=True)
                 server = start_server(config.task_model, log_path=log_path)
                 base_url = stack.enter_context(server).base_url
                 stack.enter_context(server.blamed())
@@ -62,7 +62,7 @@ def run(config: Config) -> None:
             if world.is_main:
                 task_model.probe(_choices(config.task_model, tasks))
         if world.is_main:
-            print(f"loading the policy, {config.policy.model}, and a vLLM engine for its rollouts", flush=True)
+            print(f"loading the policy, {config.policy.model}, and its vLLM engine, about another minute", flush=True)
         policy = Policy(config.policy, config.training, world, temperature=config.rollout.temperature)
         reference = None
         if config.loss.beta:

@@ -186,7 +186,8 @@ def test_a_server_with_gpus_of_its_own(tmp_path):
     assert start_server(settings, log_path=tmp_path / "log")._env["CUDA_VISIBLE_DEVICES"] == "2,3"
 
 
-def test_calls_that_fail_since_the_server_ended_are_blamed_on_it(tmp_path):
+def test_calls_that_fail_since_the_server_ended_are_blamed_on_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("prewrite.engine.task_server._CLEARING_SECONDS", 1.0)
     one = server(tmp_path / "log", str(tmp_path))
     for script, words in (
         ("print('bye')", r"(?s)has ended \(exit code 0\): calls failed\..*bye"),

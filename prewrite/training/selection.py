@@ -116,10 +116,10 @@ class Selection:
                 continue
             look = {"step": step, "task": task, "role": role, "rewrite": text, **_scores(known[text].summary)}
             self.journal.write_dev(look | {"verdicts": [v.correct for v in verdicts.get(text, ())]})
-        self.task_model.check_failure_share()  # before any of this is called the best
         return [known[text] for text in instructions if text]
 
     def _write_best(self) -> None:
+        self.task_model.check_failure_share()  # of the whole look, before any of it is called the best
         self.journal.write_best(
             {
                 task: {

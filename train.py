@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 
-from prewrite.config_loading import load_config
+from prewrite.config.loading import load_config
 from prewrite.errors import RankFailure, UserError
 
 

@@ -20,7 +20,7 @@ import torch
 import transformers
 
 from prewrite.config import Config, PolicySettings
-from prewrite.config_loading import load_config
+from prewrite.config.loading import load_config
 from prewrite.engine.policy import load_tokenizer
 from prewrite.errors import UserError
 from prewrite.tasks import get_task

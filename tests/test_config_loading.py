@@ -3,7 +3,8 @@ import json
 import pytest
 
 from prewrite.config import Config
-from prewrite.config_loading import check_world, config_hash, config_table, dump_config, load_config
+from prewrite.config.loading import check_world, config_hash, dump_config, load_config
+from prewrite.config.table import config_table
 from prewrite.errors import UserError
 
 MINIMAL = {

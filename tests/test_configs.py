@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from prewrite.config_loading import check_world, load_config
+from prewrite.config.loading import check_world, load_config
 from prewrite.tasks import get_task
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.json"))

@@ -113,7 +113,7 @@ def test_the_log_keeps_any_text_whatever_the_locale_says(tmp_path: Path) -> None
     text = "漢字 👩‍🚀 e\u0301 \u2028 {x} é"
     code = """
 import json, pathlib, sys
-from prewrite.config_loading import load_config
+from prewrite.config.loading import load_config
 from prewrite.evaluation.prompts import read_prompts
 from prewrite.reporting.journal import Journal
 from prewrite.types import InstructionRow, Rollout, Sample

@@ -15,7 +15,7 @@ from prewrite.algorithm.logprobs import chunked_logprobs
 from prewrite.algorithm.losses import aggregate, kl_divergence, policy_loss
 from prewrite.algorithm.metrics import metric_values
 from prewrite.config import Config, TrainingSettings
-from prewrite.config_loading import check_world
+from prewrite.config.loading import check_world
 from prewrite.errors import UserError
 from prewrite.rewards.solving import soft_overlong
 from prewrite.training.schedule import learning_rate_at

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "prewrite"
-ROOMS = ("base", "algorithm", "grading", "tasks", "rewards", "engine", "evaluation", "reporting", "training")
+ROOMS = ("base", "config", "algorithm", "grading", "tasks", "rewards", "engine", "evaluation", "reporting", "training")
 HOMES = {"vllm": "engine", "deepspeed": "engine", "aiohttp": "engine", "transformers": "engine", "datasets": "tasks"}
 FILES = sorted(PACKAGE.rglob("*.py"))
 

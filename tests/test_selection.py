@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from prewrite.config import SelectionSettings
-from prewrite.config_loading import load_config
+from prewrite.config.loading import load_config
 from prewrite.errors import UserError
 from prewrite.reporting.journal import Journal
 from prewrite.tasks import get_task

@@ -11,7 +11,7 @@ import torch
 
 from prewrite.algorithm.batching import collate
 from prewrite.config import Config, LossSettings, TrainingSettings
-from prewrite.config_loading import load_config
+from prewrite.config.loading import load_config
 from prewrite.engine.distributed import World
 from prewrite.engine.scoring import answers_bar
 from prewrite.errors import UserError

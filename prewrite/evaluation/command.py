@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prewrite.config import TaskModelSettings
-from prewrite.config_loading import load_config
+from prewrite.config.loading import load_config
 from prewrite.engine.scoring import Scoring, answers_bar, ask_and_grade
 from prewrite.engine.task_server import open_task_model
 from prewrite.errors import UserError

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from prewrite.config import Config
-from prewrite.config_loading import dump_config
+from prewrite.config.loading import dump_config
 from prewrite.errors import UserError
 from prewrite.types import Rollout
 

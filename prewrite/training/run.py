@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from prewrite.config import Config, TaskModelSettings
-from prewrite.config_loading import check_world, config_hash
+from prewrite.config.loading import check_world, config_hash
 from prewrite.engine import distributed
 from prewrite.engine.policy import Policy, load_tokenizer, quiet_libraries, refuse_compiling_without_compiler
 from prewrite.engine.sampler import Sampler, refuse_sleep_without_gpu

@@ -1,15 +1,15 @@
-"""From a JSON file and `--set` overrides to a `Config`, or one message with every fault; and the README's table."""
+"""From a JSON file and `--set` overrides to a `Config`, or one message with every fault."""
 
 import difflib
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
-from prewrite.config import Config
+from prewrite.config.run import Config, sections
 from prewrite.errors import UserError
 
 
@@ -81,14 +81,6 @@ def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-def _sections() -> Iterator[tuple[str, type[BaseModel]]]:
-    """("", Config) for the top level, then each section; `custom_tasks` is a list and can't be overridden by key."""
-    yield "", Config
-    for name, info in Config.model_fields.items():
-        if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
-            yield name, info.annotation
-
-
 def _apply(data: dict[str, Any], override: str) -> None:
     key, equals, raw = override.partition("=")
     key = key.strip()
@@ -99,7 +91,7 @@ def _apply(data: dict[str, Any], override: str) -> None:
     except ValueError:
         value = raw  # a bare word is text
     section, dot, name = key.rpartition(".")
-    names = [where for where, model in _sections() for field in model.model_fields if field == key]
+    names = [where for where, model in sections() for field in model.model_fields if field == key]
     if not dot and len(names) != 1:
         if names:
             options = ", ".join(f"{where}.{key}" for where in names)
@@ -112,14 +104,14 @@ def _apply(data: dict[str, Any], override: str) -> None:
 
 
 def _all_keys() -> list[str]:
-    return [field for _, model in _sections() for field in model.model_fields]
+    return [field for _, model in sections() for field in model.model_fields]
 
 
 def _nearest(key: str) -> str:
     near = difflib.get_close_matches(key, _all_keys(), n=1)
     if not near:
         return ""
-    home = next(where for where, model in _sections() if near[0] in model.model_fields)
+    home = next(where for where, model in sections() if near[0] in model.model_fields)
     return f"; did you mean {home + '.' if home else ''}{near[0]}?"
 
 
@@ -141,24 +133,3 @@ def _describe(fault: Any) -> str:
 
 def _wants_no_text(kind: str, given: Any) -> bool:
     return isinstance(given, str) and kind.startswith(("int", "float", "bool"))
-
-
-def config_table() -> str:
-    """The table of every setting, as Markdown, from the docstrings in `prewrite/config.py`."""
-    lines = ["| key | default | meaning |", "| --- | --- | --- |"]
-    models = [*_sections(), ("custom_tasks[]", _item_model("custom_tasks"))]
-    for section, model in models:
-        title = " ".join((model.__doc__ or "").split())
-        lines.append(f"| **{section or 'top level'}** | | {title} |")
-        for name, info in model.model_fields.items():
-            if info.description is None:
-                continue
-            default = "required" if info.is_required() else f"`{json.dumps(info.default, ensure_ascii=False)}`"
-            if name == "meta_instruction":
-                default = "see `prewrite/config.py`"
-            lines.append(f"| `{name}` | {default} | {info.description} |")
-    return "\n".join(lines) + "\n"
-
-
-def _item_model(field: str) -> type[BaseModel]:
-    return Config.model_fields[field].annotation.__args__[0]  # type: ignore[union-attr]  # list[Model]

@@ -1,0 +1,77 @@
+"""The loss, and what its settings may not say together."""
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from prewrite.config.base import Count, NonNegative, Positive, Section, Share
+
+
+class LossSettings(Section):
+    """From rewards to one number; the formulas are in `prewrite/algorithm`."""
+
+    loss_type: Literal["grpo", "dapo", "bnpo", "dr_grpo", "cispo", "sapo"] = "dapo"
+    """how token losses become one number"""
+    scale_rewards: Literal["group", "batch", "none"] = "group"
+    """what an advantage is divided by: the standard deviation of its group, of the batch, or nothing"""
+    leave_one_out: bool = False
+    """baseline of a rollout: the mean of the others of its group (RLOO), in place of the group's mean"""
+    multi_objective_aggregation: Literal["sum_then_normalize", "normalize_then_sum"] = "sum_then_normalize"
+    """several reward functions: sum their rewards as they are, or normalise each within its group first (GDPO)"""
+    epsilon: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    """lower clip: the ratio is clipped to [1 - epsilon, 1 + epsilon_high]"""
+    epsilon_high: Annotated[float, Field(gt=0)] = 0.28
+    """upper clip; DAPO takes it above epsilon"""
+    delta: Annotated[float, Field(gt=1)] | None = None
+    """upper bound of the ratio where the advantage is negative (two-sided clipping); null = none"""
+    cispo_cap: Annotated[float, Field(ge=1)] = 5.0
+    """upper bound of the detached ratio; `cispo` alone reads it"""
+    sapo_temperature_pos: Annotated[float, Field(gt=0)] = 1.0
+    """sharpness of the soft gate where the advantage is positive; `sapo` alone reads it"""
+    sapo_temperature_neg: Annotated[float, Field(gt=0)] = 1.05
+    """the same where it is negative"""
+    importance_sampling_level: Literal["token", "sequence"] = "token"
+    """one ratio a token, or one a sequence (GSPO)"""
+    beta: NonNegative = 0.0
+    """weight of the KL divergence to the untrained policy; 0 loads no reference model"""
+    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
+    """estimator of that divergence"""
+    sync_ref_model: bool = False
+    """move the reference towards the policy as training goes on (an exponential moving average)"""
+    ref_model_mixup_alpha: Share = 0.6
+    """share of the policy in the reference at each of those moves"""
+    ref_model_sync_steps: Positive = 512
+    """optimizer steps between two moves"""
+    sampler_correction: Literal["none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"] = (
+        "token_truncate"
+    )
+    """importance weight for the difference between vLLM's and the trainer's log-probs"""
+    sampler_bounds: Annotated[tuple[float, float], Field(strict=False)] = (0.0, 2.0)
+    """bounds of that weight"""
+    mask_truncated_completions: bool = False
+    """leave truncated completions out of the loss and of its normaliser"""
+    entropy_coef: NonNegative = 0.0
+    """weight of the entropy bonus"""
+    top_entropy_quantile: Share = 1.0
+    """only this share of a step's tokens, those with the highest entropy, carry the surrogate"""
+    dynamic_sampling_refills: Count = 0
+    """times that groups without spread are replaced by fresh ones (DAPO); 0 = they stay and teach nothing"""
+
+    def faults(self) -> Iterator[str]:
+        """Terms that contradict one another."""
+        if self.importance_sampling_level == "sequence" and self.loss_type != "grpo":
+            yield (
+                f"importance_sampling_level=sequence with loss_type={self.loss_type}: a sequence's one ratio would be "
+                "weighed by its length, or is not defined; GSPO is loss_type=grpo"
+            )
+        if self.delta is not None and self.loss_type in ("cispo", "sapo"):
+            yield f"delta with loss_type={self.loss_type}: there is no clip for it to bound; leave it out"
+        elif self.delta is not None and self.delta <= 1 + self.epsilon_high:
+            upper = 1 + self.epsilon_high
+            yield f"delta={self.delta} undoes the upper clip; it must be above 1 + epsilon_high = {upper}"
+        low, high = self.sampler_bounds
+        if not 0 <= low <= 1 <= high:
+            yield f"sampler_bounds={[low, high]}: the weight 1 must lie between them, and the lower be at least 0"
+        if self.sync_ref_model and self.beta == 0:
+            yield "sync_ref_model without a reference: beta is 0, so none is loaded; give beta or leave it out"

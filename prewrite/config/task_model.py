@@ -1,0 +1,70 @@
+"""The task model: the frozen model that is asked."""
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field
+
+from prewrite.config.base import Count, NonNegative, Positive, Section, Share
+
+
+class TaskModelSettings(Section):
+    """The frozen model whose success is the reward."""
+
+    base_url: str | None = None
+    """an OpenAI-compatible endpoint, as http://host:8000/v1; null = start a vLLM server here and end it afterwards"""
+    model: str
+    """the name that the endpoint serves, or, without `base_url`, a folder or hub name"""
+    api_key_env: str | None = None
+    """environment variable that holds the key; the key itself never stands in a config"""
+    scoring: Literal["forced_choice", "free_text"] = "forced_choice"
+    """classification: force the answer to be a label, or find the label in free text; other tasks are free text"""
+    system_prompt: str | None = None
+    """system turn of every query; null = none"""
+    chat_template_kwargs: dict[str, bool | int | float | str] = {}
+    """passed to the endpoint's chat template, as {"enable_thinking": false}"""
+    temperature: NonNegative = 0.0
+    """of the task model's answers"""
+    top_p: Share = 1.0
+    """of the task model's answers"""
+    max_tokens: Positive = 512
+    """of one answer, thinking included"""
+    vllm_fields: bool = True
+    """send the sampling fields only vLLM and SGLang know (top_k, min_p, repetition_penalty); false for hosted models"""
+    concurrency: Positive = 64
+    """calls under way at once, of each rank"""
+    timeout: Annotated[float, Field(gt=0)] = 120.0
+    """deadline of one call, in seconds"""
+    max_retries: Count = 4
+    """tries after the first, for 408/409/429/5xx and broken connections"""
+    max_failure_share: Annotated[float, Field(ge=0, le=1)] = 0.2
+    """the run stops once more than this share of its calls stayed failed"""
+    gpus: Annotated[list[Count], Field(min_length=1)] | None = None
+    """GPUs of the server started here, as nvidia-smi numbers them; null = the first; several need `server_args`"""
+    gpu_memory_utilization: Share = 0.3
+    """share of the GPU for the server started here; ignored on the CPU"""
+    kv_cache_gib: Annotated[float, Field(gt=0)] | None = None
+    """KV cache of the server started here, in GiB; null = what gpu_memory_utilization leaves on a GPU, 1 on the CPU"""
+    max_model_len: Positive | None = None
+    """longest query plus answer of the server started here, in tokens; null = the model's own limit"""
+    server_args: list[str] = []
+    """further arguments of the server started here, as ["--tensor-parallel-size", "2"]"""
+    startup_timeout: Annotated[float, Field(gt=0)] = 600.0
+    """seconds until the server started here must be healthy"""
+
+    def faults(self) -> Iterator[str]:
+        """Secrets stay out of a config: they are written into the run folder. So the values are not repeated here."""
+        url = urlsplit(self.base_url or "")
+        if url.username or url.password or url.query:
+            yield (
+                "`base_url` holds a user name, a password or a query: give the plain address, the key by `api_key_env`"
+            )
+        if self.api_key_env is not None and not self.api_key_env.isidentifier():
+            yield "`api_key_env` is not the name of an environment variable: name the variable, never the key itself"
+        if self.gpus is not None and self.base_url is not None:
+            yield (
+                "`gpus` are those of a server started here, and `base_url` names one that runs: leave one of them null"
+            )
+        if self.gpus is not None and len(set(self.gpus)) < len(self.gpus):
+            yield f"`gpus` {self.gpus} names a GPU twice: each at most once"

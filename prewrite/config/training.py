@@ -1,0 +1,61 @@
+"""The optimizer, the size of a step, and the length of a run."""
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from prewrite.config.base import Count, NonNegative, Positive, Section
+
+
+class TrainingSettings(Section):
+    """The optimizer and the size of a step."""
+
+    max_steps: Positive | None = None
+    """optimizer steps; or give num_train_epochs"""
+    num_train_epochs: Annotated[float, Field(gt=0)] | None = None
+    """passes over the instruction rows; or give max_steps"""
+    per_device_train_batch_size: Positive = 8
+    """rollouts of one forward and backward (micro-batch) on one device"""
+    gradient_accumulation_steps: Positive = 1
+    """micro-batches of an optimizer step on each device"""
+    steps_per_generation: Positive | None = None
+    """micro-batches of one rollout batch on each device, a multiple of gradient_accumulation_steps; null = the same"""
+    num_iterations: Positive = 1
+    """mu, passes over one rollout batch"""
+    max_tokens_per_micro_batch: Positive | None = None
+    """cut micro-batches by tokens (and padding, where attention computes it) and not by rollouts; null = by rollouts"""
+    learning_rate: Annotated[float, Field(gt=0)] = 1e-6
+    """peak learning rate of AdamW"""
+    lr_scheduler_type: Literal["constant", "linear", "cosine"] = "constant"
+    """after the warm-up: constant, or down to 0 at the last step"""
+    warmup_steps: Count = 0
+    """steps of linear warm-up from 0"""
+    weight_decay: NonNegative = 0.0
+    """of AdamW"""
+    adam_beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """of AdamW"""
+    adam_beta2: Annotated[float, Field(ge=0, lt=1)] = 0.99
+    """of AdamW"""
+    max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
+    """gradients are scaled down to this global norm"""
+    logprob_chunk_tokens: Positive = 2048
+    """tokens whose logits are held at once"""
+    max_sampler_gap: Annotated[float, Field(gt=0)] = 0.5
+    """the run stops where mean |l_old - l_sampler| passes this and 5 times its running median: weights went stale"""
+    ddp_timeout: Positive = 1800
+    """seconds that a rank waits for the others before the run ends, where no launcher sees that one is gone"""
+    save_steps: Count = 0
+    """a checkpoint every so many steps; 0 = only the last"""
+    logging_steps: Positive = 1
+    """a console line every so many steps; the journal has every step"""
+
+    def faults(self) -> Iterator[str]:
+        """One length of the run, and whole optimizer steps."""
+        if (self.max_steps is None) == (self.num_train_epochs is None):
+            yield "give `max_steps` or `num_train_epochs`: one of the two"
+        if (self.steps_per_generation or 0) % self.gradient_accumulation_steps:
+            yield (
+                f"steps_per_generation={self.steps_per_generation} is no multiple of gradient_accumulation_steps="
+                f"{self.gradient_accumulation_steps}: a rollout batch must make whole optimizer steps"
+            )

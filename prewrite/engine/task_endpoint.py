@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
+from prewrite.config import TaskModelSettings
 from prewrite.engine.task_wire import CallFailed, read_reply, status_failure
 from prewrite.errors import UserError
 from prewrite.types import Answer
@@ -46,22 +47,15 @@ class Endpoint:
     Raises UserError where base_url is no URL or the key's environment variable is not set.
     """
 
-    def __init__(
-        self,
-        *,
-        base_url: str,
-        api_key_env: str | None,
-        concurrency: int,
-        timeout: float,
-        stats: TaskModelStats,
-    ):
+    def __init__(self, settings: TaskModelSettings, *, base_url: str, stats: TaskModelStats):
         url = urlsplit(base_url)
         if url.scheme not in ("http", "https") or not url.hostname:
             raise UserError(f"task_model.base_url is {base_url!r}: give an address like http://host:8000/v1.")
-        self.base_url, self.api_key_env, self.timeout = base_url.rstrip("/"), api_key_env, timeout
+        self.base_url, self.timeout = base_url.rstrip("/"), settings.timeout
+        self.api_key_env = settings.api_key_env if settings.base_url is not None else None  # our own server has no key
         self._stats = stats
-        self._api_key = _read_key(api_key_env)
-        self._slots = asyncio.Semaphore(concurrency)
+        self._api_key = _read_key(self.api_key_env)
+        self._slots = asyncio.Semaphore(settings.concurrency)
         self._jitter = random.Random()  # its own: the trainer's global generator must not depend on retries
         # Of the environment its proxy alone, and not for this machine: aiohttp's trust_env would read ~/.netrc as well,
         # and a login found there contradicts the key.

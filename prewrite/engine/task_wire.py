@@ -4,10 +4,10 @@ import json
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from prewrite.config import TaskModelSettings
 from prewrite.tasks.control_tokens import neutralise_control_tokens
 from prewrite.types import Answer, Call
 
@@ -16,25 +16,6 @@ _VLLM_SAMPLING_OFF = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
 _RETRIED_STATUS = {408, 409, 429}
 _RETRY_AFTER_CAP = 120.0
 _DETAIL_CHARACTERS = 300
-
-
-@dataclass(frozen=True)
-class SamplingFields:
-    """What every request of a task model carries besides its query; one object for one task model.
-
-    vllm_fields: also send what only vLLM-like servers know (top_k, min_p and repetition_penalty, switched off). Without
-    it, an endpoint that refuses unknown fields gets the standard ones alone.
-    seed: sample i of a query is drawn with seed + i; None leaves the field out (per-request seeds slow vLLM on a GPU).
-    """
-
-    model: str
-    temperature: float
-    top_p: float
-    max_tokens: int
-    vllm_fields: bool
-    system_prompt: str | None = None
-    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    seed: int | None = None
 
 
 class CallFailed(Exception):
@@ -50,27 +31,27 @@ class CallFailed(Exception):
         self.kind, self.retry, self.wait = kind, retry, wait
 
 
-def request_body(call: Call, fields: SamplingFields) -> dict[str, Any]:
+def request_body(call: Call, settings: TaskModelSettings, seed: int | None) -> dict[str, Any]:
     """The JSON body of a chat completion. Control tokens in the query are neutralised, so it stays one user turn."""
     messages = [{"role": "user", "content": neutralise_control_tokens(_encodable(call.query))}]
-    if fields.system_prompt is not None:
-        messages.insert(0, {"role": "system", "content": fields.system_prompt})
+    if settings.system_prompt is not None:
+        messages.insert(0, {"role": "system", "content": settings.system_prompt})
     body: dict[str, Any] = {
-        "model": fields.model,
+        "model": settings.model,
         "messages": messages,
-        "temperature": fields.temperature,
-        "top_p": fields.top_p,
-        "max_tokens": fields.max_tokens,
+        "temperature": settings.temperature,
+        "top_p": settings.top_p,
+        "max_tokens": settings.max_tokens,
         "presence_penalty": 0.0,
         "frequency_penalty": 0.0,
         "n": 1,
     }
-    if fields.seed is not None:
-        body["seed"] = fields.seed + call.sample_index
-    if fields.vllm_fields:
+    if seed is not None:
+        body["seed"] = seed + call.sample_index
+    if settings.vllm_fields:
         body |= _VLLM_SAMPLING_OFF
-    if fields.chat_template_kwargs:
-        body["chat_template_kwargs"] = dict(fields.chat_template_kwargs)
+    if settings.chat_template_kwargs:
+        body["chat_template_kwargs"] = dict(settings.chat_template_kwargs)
     if call.choices:
         body["structured_outputs"] = {"choice": list(call.choices)}
     return body

@@ -151,6 +151,11 @@ class TaskModelSettings(Section):
     """of the task model's answers"""
     max_tokens: Positive = 512
     """of one answer, thinking included"""
+    request_fields: dict[
+        Literal["temperature", "top_p", "max_tokens", "presence_penalty", "frequency_penalty", "n", "seed"],
+        Annotated[str, Field(min_length=1)] | None,
+    ] = {}
+    """fields an endpoint names otherwise, or refuses (null), as {"max_tokens": "max_completion_tokens", "n": null}"""
     vllm_fields: bool = True
     """send the sampling fields only vLLM and SGLang know (top_k, min_p, repetition_penalty); false for hosted models"""
     concurrency: Positive = 64

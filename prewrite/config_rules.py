@@ -25,7 +25,12 @@ class Section(BaseModel):
     """Unknown keys and wrong types are refused ("false" is no bool, "1e-6" no number)."""
 
     model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
+        extra="forbid",
+        strict=True,
+        frozen=True,
+        use_attribute_docstrings=True,
+        allow_inf_nan=False,
+        hide_input_in_errors=True,
     )
 
 
@@ -67,10 +72,11 @@ def reward_faults(reward: RewardSettings) -> Iterator[str]:
 def task_model_faults(task_model: TaskModelSettings) -> Iterator[str]:
     """Secrets stay out of a config: they are written into the run folder. So the values are not repeated here."""
     url = urlsplit(task_model.base_url or "")
-    if url.username or url.password or url.query:
+    if "@" in (task_model.base_url or "") or url.query:
         yield "`base_url` holds a user name, a password or a query: give the plain address, the key by `api_key_env`"
-    if task_model.api_key_env is not None and not task_model.api_key_env.isidentifier():
-        yield "`api_key_env` is not the name of an environment variable: name the variable, never the key itself"
+    name = task_model.api_key_env
+    if name is not None and not (name.isidentifier() and name.isupper()):  # hf_... is an identifier too
+        yield "`api_key_env` is not the name of an environment variable: name the variable, in capitals, never the key"
     if task_model.gpus is not None and task_model.base_url is not None:
         yield "`gpus` are those of a server started here, and `base_url` names one that runs: leave one of them null"
     if task_model.gpus is not None and len(set(task_model.gpus)) < len(task_model.gpus):

@@ -383,7 +383,7 @@ def test_the_key_comes_from_the_environment_and_is_shown_nowhere(monkeypatch, ca
 
 def test_a_key_that_is_not_set_is_the_users_fault(monkeypatch):
     monkeypatch.delenv("TASK_KEY", raising=False)
-    with pytest.raises(UserError, match="export TASK_KEY"):
+    with pytest.raises(UserError, match="api_key_env names an environment variable that is not set"):
         task_model("http://127.0.0.1:1/v1", api_key_env="TASK_KEY")
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from prewrite import config_rules
-from prewrite.config_rules import Count, NonNegative, Positive, Section, Share
+from prewrite.config_rules import Count, NonNegative, Positive, RequestField, Section, Share, Word
 
 # Asks for a rewrite of whatever instruction follows; a newcomer's small model has to understand it too.
 META_INSTRUCTION = (
@@ -151,10 +151,7 @@ class TaskModelSettings(Section):
     """of the task model's answers"""
     max_tokens: Positive = 512
     """of one answer, thinking included"""
-    request_fields: dict[
-        Literal["temperature", "top_p", "max_tokens", "presence_penalty", "frequency_penalty", "n", "seed"],
-        Annotated[str, Field(min_length=1)] | None,
-    ] = {}
+    request_fields: dict[RequestField, Word | None] = {}
     """fields an endpoint names otherwise, or refuses (null), as {"max_tokens": "max_completion_tokens", "n": null}"""
     vllm_fields: bool = True
     """send the sampling fields only vLLM and SGLang know (top_k, min_p, repetition_penalty); false for hosted models"""

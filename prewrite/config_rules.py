@@ -6,7 +6,7 @@ The settings are in `prewrite/config.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -19,6 +19,8 @@ Positive = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(gt=0, le=1)]
 NonNegative = Annotated[float, Field(ge=0)]
+Word = Annotated[str, Field(min_length=1)]
+RequestField = Literal["temperature", "top_p", "max_tokens", "presence_penalty", "frequency_penalty", "n", "seed"]
 
 
 class Section(BaseModel):

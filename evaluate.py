@@ -20,8 +20,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from prewrite.reporting.journal import write_whole
 
         report, out = evaluate_prompts(parsed)
-        print(report.text())
-        write_whole(out, json.dumps(report.as_json(), indent=1, ensure_ascii=False) + "\n")
+        try:  # written first: it was paid for, and a closed pipe or a letter the terminal lacks ends a print
+            write_whole(out, json.dumps(report.as_json(), indent=1, ensure_ascii=False) + "\n")
+        except OSError as error:
+            raise UserError(f"{out} could not be written ({error}); the report is above, on stdout") from error
+        finally:
+            encoding = sys.stdout.encoding or "utf-8"
+            print(report.text().encode(encoding, "backslashreplace").decode(encoding))
     except UserError as error:
         print(f"evaluate.py: {error}", file=sys.stderr)
         return 2

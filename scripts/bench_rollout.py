@@ -28,7 +28,8 @@ from prewrite.config import TaskModelSettings
 from prewrite.engine import distributed
 from prewrite.engine.policy import load_tokenizer, quiet_libraries
 from prewrite.engine.sampler import Sampler
-from prewrite.engine.task_server import connect, start_server
+from prewrite.engine.task_model import TaskModel
+from prewrite.engine.task_server import TaskServer
 from prewrite.engine.task_wire import request_body
 from prewrite.tasks import get_task
 from prewrite.tasks.base import query
@@ -106,7 +107,7 @@ def measure_scoring(arguments: argparse.Namespace, model: str, folder: Path) -> 
     calls = [Call(query(task, task.default_instruction, example), task.labels) for example in examples]
     tables = {}
     settings = TaskModelSettings(model=model, max_tokens=8, kv_cache_gib=arguments.kv_cache_gib, max_retries=0)
-    with start_server(settings, log_path=folder / "server.log") as server:
+    with TaskServer(settings, log_path=folder / "server.log") as server:
         ours(settings, server.base_url, calls)  # fills the server's prefix cache
         for concurrency in arguments.concurrency:
             own = settings.model_copy(update={"concurrency": concurrency})
@@ -127,7 +128,7 @@ def measure_scoring(arguments: argparse.Namespace, model: str, folder: Path) -> 
 
 def ours(settings: TaskModelSettings, base_url: str, calls: Sequence[Call]) -> float:
     """Calls a second of a fresh client, whose own cache is empty."""
-    with connect(settings, base_url=base_url) as task_model:
+    with TaskModel(settings, base_url=base_url) as task_model:
         start = time.perf_counter()
         answers = task_model.ask(calls)
         seconds = time.perf_counter() - start
@@ -136,7 +137,7 @@ def ours(settings: TaskModelSettings, base_url: str, calls: Sequence[Call]) -> f
 
 
 def request_bodies(settings: TaskModelSettings, base_url: str, calls: Sequence[Call]) -> list[dict[str, Any]]:
-    with connect(settings, base_url=base_url) as task_model:
+    with TaskModel(settings, base_url=base_url) as task_model:
         return [request_body(call, task_model.fields) for call in calls]
 
 

@@ -28,7 +28,7 @@ from prewrite.config import Config
 from prewrite.engine import distributed
 from prewrite.engine.policy import Policy, load_tokenizer, quiet_libraries
 from prewrite.engine.sampler import Sampler
-from prewrite.engine.task_server import connect
+from prewrite.engine.task_model import TaskModel
 from prewrite.errors import UserError
 from prewrite.reporting.journal import Journal
 from prewrite.rewards.base import Reward
@@ -128,7 +128,7 @@ def measure_ours(config: Config, world: distributed.World, problems: Sequence[st
         policy = Policy(config.policy, config.training, world, temperature=config.rollout.temperature)
         sampler = Sampler(config.policy, config.rollout, tokenizer, world, seed=config.seed)
         stack.callback(sampler.close)
-        task_model = stack.enter_context(connect(config.task_model, base_url=NOWHERE))
+        task_model = stack.enter_context(TaskModel(config.task_model, base_url=NOWHERE))
         reward = WeightedReward(Reward("parity", parity_reward), 1.0, {})
         scorer = Scorer([reward], {"gsm8k": get_task("gsm8k")}, {"gsm8k": []}, task_model,
                         examples_per_rewrite=1, forced_choice=False, seed=config.seed)  # fmt: skip

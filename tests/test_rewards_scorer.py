@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from prewrite.config import TaskModelSettings
 from prewrite.engine.task_model import TaskModel
 from prewrite.errors import UserError
 from prewrite.rewards import get_reward
@@ -34,10 +35,10 @@ def scorer(*names: str) -> Iterator[tuple[Scorer, FaultServer]]:
     with (
         FaultServer(sums_and_positive) as server,
         TaskModel(
-            base_url=server.base_url, model="task", temperature=0.0, top_p=1.0, max_tokens=8,
-            concurrency=8, timeout=5.0, max_retries=1, max_failure_share=0.2,
+            TaskModelSettings(model="task", max_tokens=8, concurrency=8, timeout=5.0, max_retries=1),
+            base_url=server.base_url,
         ) as task_model,
-    ):  # fmt: skip
+    ):
         rewards = [WeightedReward(get_reward(name), 1.0, {}) for name in names]
         yield (
             Scorer(rewards, TASKS, TRAIN, task_model, examples_per_rewrite=4, forced_choice=False, seed=1),

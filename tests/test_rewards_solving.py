@@ -187,3 +187,17 @@ def test_a_long_hostile_completion_takes_no_time(unit):
 def test_an_impossible_parameter_is_refused_before_anything_is_scored(name, parameters, told):
     with pytest.raises(UserError, match=re.escape(told)):
         get_reward(name).check_parameters(parameters)
+
+
+def test_from_python_a_form_reward_needs_no_answer_and_a_number_is_itself():
+    boxed = [r"\boxed{4}"]
+    for name in ("format_reward", "tag_count_reward", "reasoning_steps_reward", "repetition_penalty_reward"):
+        bare, with_answer = (score_completions(name, boxed, [row]) for row in ({"problem": "2 + 2?"}, {"answer": "4"}))
+        assert bare == with_answer
+    for gold in (4, 4.0, "4"):
+        assert score_completions("accuracy_reward", boxed, [{"answer": gold}]) == [1.0]
+    for gold in (float("nan"), {"value": "4"}, " "):
+        with pytest.raises(UserError, match="row 1: 'answer' is"):
+            score_completions("accuracy_reward", boxed, [{"answer": gold}])
+    with pytest.raises(UserError, match="row 1 has no 'answer'"):
+        score_completions("accuracy_reward", boxed, [{"problem": "2 + 2?"}])

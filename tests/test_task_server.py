@@ -11,7 +11,8 @@ import pytest
 
 from prewrite.config import TaskModelSettings
 from prewrite.engine.processes import end_guarded, start_guarded
-from prewrite.engine.task_server import TaskServer, _server_environment, open_task_model, start_server
+from prewrite.engine.task_model import TaskModel
+from prewrite.engine.task_server import TaskServer, _server_environment, open_task_model
 from prewrite.errors import UserError
 from prewrite.types import Call
 from tests.fault_server import FaultServer
@@ -60,8 +61,8 @@ def wait_until(condition, seconds: float) -> None:
 
 
 def server(log_path: Path, model: str = str(MODEL), **settings) -> TaskServer:
-    defaults = dict(log_path=log_path, gpu_memory_utilization=0.1, kv_cache_gib=1.0, startup_timeout=400.0)
-    return TaskServer(model, **(defaults | settings))
+    defaults = dict(model=model, gpu_memory_utilization=0.1, kv_cache_gib=1.0, startup_timeout=400.0)
+    return TaskServer(TaskModelSettings(**(defaults | settings)), log_path=log_path)
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
@@ -161,7 +162,7 @@ def test_the_ranks_of_the_trainer_do_not_leak_into_the_server():
         "VLLM_API_KEY": "k",
         "PATH": "/bin",
     }
-    env = _server_environment(own, kv_cache_gib=1.5, gpus=[6, 7])
+    env = _server_environment(own, TaskModelSettings(model="a/model", kv_cache_gib=1.5, gpus=[6, 7]))
     assert env["VLLM_CPU_KVCACHE_SPACE"] == "2"
     assert env["CUDA_VISIBLE_DEVICES"] == "6,7"
     assert env["PATH"] == "/bin"
@@ -182,8 +183,7 @@ def test_the_cause_of_a_failed_start_is_told_though_it_stands_further_up(tmp_pat
 
 
 def test_a_server_with_gpus_of_its_own(tmp_path):
-    settings = TaskModelSettings(model="a/model", gpus=[2, 3])
-    assert start_server(settings, log_path=tmp_path / "log")._env["CUDA_VISIBLE_DEVICES"] == "2,3"
+    assert server(tmp_path / "log", "a/model", gpus=[2, 3])._env["CUDA_VISIBLE_DEVICES"] == "2,3"
 
 
 def test_calls_that_fail_since_the_server_ended_are_blamed_on_it(tmp_path, monkeypatch):
@@ -208,6 +208,14 @@ def test_an_endpoint_of_the_config_is_used_and_no_server_started():
         settings = TaskModelSettings(model="task", base_url=endpoint.base_url)
         with open_task_model(settings) as model:
             assert model.ask([Call("q")])[0].text == "q"
+
+
+def test_a_server_of_our_own_is_asked_without_the_key_of_an_endpoint():
+    with FaultServer() as ours:
+        settings = TaskModelSettings(model="task", api_key_env="NO_SUCH_KEY")
+        with TaskModel(settings, base_url=ours.base_url) as model:
+            assert model.ask([Call("q")])[0].text == "q"
+        assert ours.keys == ["Bearer EMPTY"]
 
 
 @pytest.mark.slow

@@ -1,6 +1,9 @@
 """From answers to verdicts, by the task's kind."""
 
+from dataclasses import replace
+
 from prewrite.tasks import get_task
+from prewrite.tasks.own import task_from_settings
 from prewrite.tasks.scoring import grade
 from prewrite.types import Answer, Example
 
@@ -62,3 +65,17 @@ def test_open_questions():
 
 def test_nothing_to_grade():
     assert grade(get_task("gsm8k"), [], []) == []
+
+
+def test_golds_given_from_python_are_themselves():
+    own = task_from_settings(
+        name="own", kind="classification", fields={"text": "Text"}, target="label", train_file="a.jsonl",
+        test_file="b.jsonl", default_instruction="Say it.", labels=[0, 1],
+    )  # fmt: skip
+    reply = [Answer("1")]
+    for task in (own, replace(own, kind="open_question"), replace(own, kind="math")):
+        (verdict,) = grade(task, [Example("a", {"text": "x"}, 1)], reply)  # type: ignore[arg-type]
+        assert verdict.correct
+    city = Example("a", {"text": "x"}, "New York")
+    (verdict,) = grade(replace(own, kind="open_question"), [city], [Answer("new york")])
+    assert verdict.correct

@@ -9,13 +9,19 @@ Positive = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(gt=0, le=1)]
 NonNegative = Annotated[float, Field(ge=0)]
+Word = Annotated[str, Field(min_length=1)]
 
 
 class Section(BaseModel):
     """Unknown keys and wrong types are refused ("false" is no bool, "1e-6" no number); so is what `faults` finds."""
 
     model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
+        extra="forbid",
+        strict=True,
+        frozen=True,
+        use_attribute_docstrings=True,
+        allow_inf_nan=False,
+        hide_input_in_errors=True,
     )
 
     def faults(self) -> Iterator[str]:

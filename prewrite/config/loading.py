@@ -5,12 +5,15 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from prewrite.config.base import Section
 from prewrite.config.run import Config, sections
 from prewrite.errors import UserError
+
+S = TypeVar("S", bound=Section)
 
 
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
@@ -35,12 +38,13 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
         )
     for override in overrides:
         _apply(data, override)
-    return _validate(data, f"config {path}")
+    return validated(Config, data, f"config {path}")
 
 
-def _validate(data: dict[str, Any], where: str) -> Config:
+def validated(model: type[S], data: dict[str, Any], where: str) -> S:
+    """The settings of one section, or of all. UserError with every fault in one message."""
     try:
-        return Config.model_validate(data)
+        return model.model_validate(data)
     except ValidationError as error:
         faults = "\n".join(f"  - {_describe(fault)}" for fault in error.errors(include_url=False))
         count = error.error_count()

@@ -6,7 +6,9 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from prewrite.config.base import Count, NonNegative, Positive, Section, Share
+from prewrite.config.base import Count, NonNegative, Positive, Section, Share, Word
+
+RequestField = Literal["temperature", "top_p", "max_tokens", "presence_penalty", "frequency_penalty", "n", "seed"]
 
 
 class TaskModelSettings(Section):
@@ -30,6 +32,8 @@ class TaskModelSettings(Section):
     """of the task model's answers"""
     max_tokens: Positive = 512
     """of one answer, thinking included"""
+    request_fields: dict[RequestField, Word | None] = {}
+    """fields an endpoint names otherwise, or refuses (null), as {"max_tokens": "max_completion_tokens", "n": null}"""
     vllm_fields: bool = True
     """send the sampling fields only vLLM and SGLang know (top_k, min_p, repetition_penalty); false for hosted models"""
     concurrency: Positive = 64
@@ -56,12 +60,13 @@ class TaskModelSettings(Section):
     def faults(self) -> Iterator[str]:
         """Secrets stay out of a config: they are written into the run folder. So the values are not repeated here."""
         url = urlsplit(self.base_url or "")
-        if url.username or url.password or url.query:
+        if "@" in (self.base_url or "") or url.query:
             yield (
                 "`base_url` holds a user name, a password or a query: give the plain address, the key by `api_key_env`"
             )
-        if self.api_key_env is not None and not self.api_key_env.isidentifier():
-            yield "`api_key_env` is not the name of an environment variable: name the variable, never the key itself"
+        name = self.api_key_env
+        if name is not None and not (name.isidentifier() and name.isupper()):  # hf_... is an identifier too
+            yield "`api_key_env` is no environment variable's name: name the variable, in capitals, never the key"
         if self.gpus is not None and self.base_url is not None:
             yield (
                 "`gpus` are those of a server started here, and `base_url` names one that runs: leave one of them null"

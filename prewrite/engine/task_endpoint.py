@@ -17,12 +17,14 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from prewrite.engine.task_wire import CallFailed, read_reply, status_failure
+from prewrite.config import TaskModelSettings
+from prewrite.engine.task_wire import CallFailed, read_reply, status_failure, thinking_is_off
 from prewrite.errors import UserError
 from prewrite.types import Answer
 
 _FIRST_BACKOFF, _LAST_BACKOFF = 0.5, 30.0
 _LOOPBACK = {"127.0.0.1", "localhost", "::1"}
+_LONGEST_HEADER = 2**18  # gateways add headers (policies, cookies) beyond aiohttp's 8 kB
 _IDLE_SECONDS = 3.0  # a connection is given up before a server does it (uvicorn after 5) just as we write into it
 
 
@@ -46,27 +48,24 @@ class Endpoint:
     Raises UserError where base_url is no URL or the key's environment variable is not set.
     """
 
-    def __init__(
-        self,
-        *,
-        base_url: str,
-        api_key_env: str | None,
-        concurrency: int,
-        timeout: float,
-        stats: TaskModelStats,
-    ):
-        url = urlsplit(base_url)
-        if url.scheme not in ("http", "https") or not url.hostname:
-            raise UserError(f"task_model.base_url is {base_url!r}: give an address like http://host:8000/v1.")
-        self.base_url, self.api_key_env, self.timeout = base_url.rstrip("/"), api_key_env, timeout
-        self._stats = stats
-        self._api_key = _read_key(api_key_env)
-        self._slots = asyncio.Semaphore(concurrency)
+    def __init__(self, settings: TaskModelSettings, *, base_url: str, stats: TaskModelStats):
+        try:
+            url = urlsplit(base_url)
+            host = url.hostname if url.scheme in ("http", "https") and url.port != 0 else None
+        except ValueError:  # brackets, or a port that is no number
+            host = None
+        if not host:  # the value is not repeated: a key may have been given in its place
+            raise UserError("task_model.base_url is no address: give one like http://host:8000/v1.")
+        self.base_url, self.timeout = base_url.rstrip("/"), settings.timeout
+        self.api_key_env = settings.api_key_env if settings.base_url is not None else None  # our own server has no key
+        self._stats, self._thinking_off = stats, thinking_is_off(settings)
+        self._api_key = _read_key(self.api_key_env)
+        self._slots = asyncio.Semaphore(settings.concurrency)
         self._jitter = random.Random()  # its own: the trainer's global generator must not depend on retries
         # Of the environment its proxy alone, and not for this machine: aiohttp's trust_env would read ~/.netrc as well,
         # and a login found there contradicts the key.
-        is_direct = url.hostname in _LOOPBACK or bool(urllib.request.proxy_bypass(url.hostname))
-        self._proxy = None if is_direct else urllib.request.getproxies().get(url.scheme)
+        is_direct = host in _LOOPBACK or bool(urllib.request.proxy_bypass(host))
+        self._proxy = None if is_direct else urllib.request.getproxies().get(urlsplit(base_url).scheme)
         self._session: aiohttp.ClientSession | None = None
 
     def __repr__(self) -> str:
@@ -97,11 +96,13 @@ class Endpoint:
                 status, headers, text = await self._send("POST", "/chat/completions", body)
         except TimeoutError:
             raise CallFailed("timeout", f"no whole reply within {self.timeout:g} s", retry=True) from None
+        except aiohttp.ClientResponseError as error:  # it did answer, though not in HTTP that can be read
+            raise CallFailed("unreadable reply", str(error), retry=True) from None
         except (aiohttp.ClientError, OSError) as error:
             raise CallFailed("no connection", str(error) or type(error).__name__, retry=True) from None
         if status >= 400:
             raise status_failure(status, headers, text)
-        answer, prompt_tokens, completion_tokens = read_reply(text, choices)
+        answer, prompt_tokens, completion_tokens = read_reply(text, choices, thinking_off=self._thinking_off)
         self._stats.prompt_tokens += prompt_tokens
         self._stats.completion_tokens += completion_tokens
         return answer
@@ -112,7 +113,7 @@ class Endpoint:
             async with asyncio.timeout(self.timeout):
                 _, _, text = await self._send("GET", "/models", None)
             return [str(model["id"]) for model in json.loads(text)["data"]]
-        except (TimeoutError, ValueError, LookupError, TypeError, aiohttp.ClientError, OSError):
+        except (TimeoutError, ValueError, RecursionError, LookupError, TypeError, aiohttp.ClientError, OSError):
             return []
 
     async def _send(self, method: str, path: str, body: Any) -> tuple[int, Mapping[str, str], str]:
@@ -122,6 +123,8 @@ class Endpoint:
                 connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_SECONDS),
                 headers={"Authorization": f"Bearer {self._api_key}"},
                 timeout=aiohttp.ClientTimeout(total=None),
+                max_line_size=_LONGEST_HEADER,
+                max_field_size=_LONGEST_HEADER,
             )
         async with self._session.request(method, self.base_url + path, json=body, proxy=self._proxy) as reply:
             return reply.status, reply.headers, self._without_key((await reply.read()).decode("utf-8", "replace"))
@@ -136,8 +139,8 @@ def _read_key(api_key_env: str | None) -> str:
     key = os.environ.get(api_key_env, "").strip()
     if not key:
         raise UserError(
-            f"task_model.api_key_env names the environment variable {api_key_env}, which is not set: "
-            f"export {api_key_env}=<the key>, or set api_key_env to null for an endpoint without a key."
+            "task_model.api_key_env names an environment variable that is not set: export it (NAME=<the key>), or set "
+            "api_key_env to null for an endpoint without a key."
         )
     if not (key.isascii() and key.isprintable()):
         raise UserError(f"task_model.api_key_env: the key in {api_key_env} holds a line break or a letter no key has.")

@@ -10,11 +10,12 @@ import json
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from prewrite.config import TaskModelSettings
 from prewrite.engine.task_endpoint import Endpoint, TaskModelStats
-from prewrite.engine.task_wire import CallFailed, SamplingFields, request_body
+from prewrite.engine.task_wire import CallFailed, request_body
 from prewrite.errors import UserError
 from prewrite.tasks.control_tokens import holds_control_token
 from prewrite.types import Answer, Call
@@ -28,53 +29,24 @@ _PROBE_RETRIES = 2
 
 
 class TaskModel:
-    """Asks the task model.
+    """Asks the task model at `base_url`: the one that `settings` name, or a server started for them.
 
-    The arguments are the settings of the config's `task_model` section with the same names; `timeout` is the deadline
-    in seconds of one try of a call, its whole body included, so a call ends within (max_retries + 1) x timeout plus
-    the waits between. `seed`: see `SamplingFields`.
+    `settings.timeout` is the deadline in seconds of one try of a call, its whole body included, so a call ends within
+    (max_retries + 1) x timeout plus the waits between. seed: sample i of a query is drawn with seed + i; None leaves
+    the field out (per-request seeds slow vLLM on a GPU).
     Control tokens in a query (<|im_start|>) are neutralised and counted, not refused: an example of the data set that
     holds one would otherwise never get a verdict.
     Raises UserError where base_url is no URL or the key's environment variable is not set.
     """
 
-    def __init__(
-        self,
-        *,
-        base_url: str,
-        model: str,
-        temperature: float,
-        top_p: float,
-        max_tokens: int,
-        concurrency: int,
-        timeout: float,
-        max_retries: int,
-        max_failure_share: float,
-        vllm_fields: bool = True,
-        api_key_env: str | None = None,
-        system_prompt: str | None = None,
-        chat_template_kwargs: Mapping[str, Any] | None = None,
-        seed: int | None = None,
-    ):
-        self.max_retries, self.max_failure_share = max_retries, max_failure_share
+    def __init__(self, settings: TaskModelSettings, *, base_url: str, seed: int | None = None):
+        self.settings, self.seed = settings, seed
         self._last_failure = ""
         self._num_unreached = 0  # calls in a row without a usable reply
-        self._gone_after = max(_FAILED_IN_A_ROW, 2 * concurrency)
-        self.fields = SamplingFields(
-            model=model,
-            temperature=temperature,
-            top_p=top_p,
-            max_tokens=max_tokens,
-            vllm_fields=vllm_fields,
-            system_prompt=system_prompt,
-            chat_template_kwargs=chat_template_kwargs or {},
-            seed=seed,
-        )
+        self._gone_after = max(_FAILED_IN_A_ROW, 2 * settings.concurrency)
         self.stats = TaskModelStats()
         self._judged = TaskModelStats()
-        self._endpoint = Endpoint(
-            base_url=base_url, api_key_env=api_key_env, concurrency=concurrency, timeout=timeout, stats=self.stats
-        )
+        self._endpoint = Endpoint(settings, base_url=base_url, stats=self.stats)
         self._cache: OrderedDict[bytes, Answer] = OrderedDict()
         self._in_flight: dict[bytes, asyncio.Task[Answer]] = {}
         self._ahead: dict[bytes, asyncio.Task[Answer]] = {}  # asked, and nobody has wanted the answer yet
@@ -87,7 +59,7 @@ class TaskModel:
         return self._endpoint.base_url
 
     def __repr__(self) -> str:
-        return f"TaskModel({self.fields.model!r} at {self.base_url})"
+        return f"TaskModel({self.settings.model!r} at {self.base_url})"
 
     def __enter__(self) -> "TaskModel":
         return self
@@ -121,10 +93,6 @@ class TaskModel:
         """Starts calls and does not wait: the `ask` that wants the answers finds them under way, or there."""
         asyncio.run_coroutine_threadsafe(self._start(calls), self._loop)
 
-    async def aask(self, calls: Sequence[Call], *, progress: Callable[[int, int], None] | None = None) -> list[Answer]:
-        """`ask` for asynchronous callers, on any event loop."""
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._ask_all(calls, progress), self._loop))
-
     def probe(self, choices: Sequence[str] = ()) -> None:
         """One real call before any work, with forced choice where `choices` are given.
 
@@ -141,18 +109,18 @@ class TaskModel:
         calls = self.stats.calls - self._judged.calls
         if calls < _CALLS_FOR_A_VERDICT:
             return
-        failed = self.stats.failed - self._judged.failed
+        failed, most = self.stats.failed - self._judged.failed, self.settings.max_failure_share
         reasons = self.stats.failures - self._judged.failures
         self._judged = TaskModelStats(
             calls=self.stats.calls, failed=self.stats.failed, failures=self.stats.failures.copy()
         )
-        if failed > self.max_failure_share * calls:
+        if failed > most * calls:
             told = ", ".join(f"{count} x {kind}" for kind, count in reasons.most_common(3))
             slow = "; where it is only slow, raise task_model.timeout or lower task_model.concurrency"
             way_out = f"Look at the endpoint{slow if 'timeout' in reasons else ''}."
             raise UserError(
                 f"task model at {self.base_url}: {failed} of the last {calls} calls stayed failed ({told}; the last "
-                f"one {self._last_failure}), more than task_model.max_failure_share {self.max_failure_share}. {way_out}"
+                f"one {self._last_failure}), more than task_model.max_failure_share {most}. {way_out}"
             )
 
     async def _ask_all(self, calls: Sequence[Call], progress: Callable[[int, int], None] | None) -> list[Answer]:
@@ -180,10 +148,11 @@ class TaskModel:
                 self._ahead.pop(key, None)
 
     def _check_presence(self) -> None:
-        if self._num_unreached >= self._gone_after and self.max_failure_share < 1:
+        if self._num_unreached >= self._gone_after and self.settings.max_failure_share < 1:
             raise UserError(
-                f"task model at {self.base_url}: the last {self._num_unreached} calls had no usable reply (retries: "
-                f"{self.max_retries}), the last one {self._last_failure}. The endpoint is gone: start it again."
+                f"task model at {self.base_url}: the last {self._num_unreached} calls had no usable reply "
+                f"(retries: {self.settings.max_retries}), the last one {self._last_failure}. The endpoint is "
+                "gone: start it again."
             )
 
     async def _answer(self, call: Call, taken: set[bytes]) -> Answer:
@@ -215,12 +184,12 @@ class TaskModel:
 
     def _request(self, call: Call) -> tuple[dict[str, Any], bytes]:
         """The body of the call, and its key among all calls."""
-        body = request_body(call, self.fields)
+        body = request_body(call, self.settings, self.seed)
         return body, hashlib.sha256(json.dumps([body, call.sample_index], sort_keys=True).encode()).digest()
 
     async def _ask_until_settled(self, key: bytes, body: dict[str, Any], choices: Sequence[str]) -> Answer:
         try:
-            answer = await self._endpoint.complete(body, choices, max_retries=self.max_retries)
+            answer = await self._endpoint.complete(body, choices, max_retries=self.settings.max_retries)
         except CallFailed as failure:
             self.stats.failed += 1
             self.stats.failures[failure.kind] += 1
@@ -240,13 +209,13 @@ class TaskModel:
     async def _probe(self, choices: tuple[str, ...]) -> None:
         query = f"Answer with one word: {choices[0]}." if choices else "Answer with one word: yes."
         try:
-            body = request_body(Call(query, choices), self.fields)
-            await self._endpoint.complete(body, choices, max_retries=min(self.max_retries, _PROBE_RETRIES))
+            body = request_body(Call(query, choices), self.settings, self.seed)
+            await self._endpoint.complete(body, choices, max_retries=min(self.settings.max_retries, _PROBE_RETRIES))
         except CallFailed as failure:
             told, kind = str(failure), failure.kind
         else:
             return
-        where = f"task model {self.fields.model!r} at {self.base_url}"
+        where = f"task model {self.settings.model!r} at {self.base_url}"
         if kind == "no connection":
             raise UserError(
                 f"{where}: nothing answers there ({told}). Start the endpoint or put task_model.base_url right."

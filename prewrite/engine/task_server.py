@@ -12,7 +12,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
@@ -41,42 +41,31 @@ _CPU_ARGUMENTS = ["--enforce-eager", "--block-size", "32"]
 
 
 class TaskServer:
-    """Context manager around the server; `base_url` is its address, and it serves the model under the name given.
+    """Context manager around the server that `settings` describe; `base_url` is its address.
 
-    model: a folder or a hub name. log_path: the server's output. gpus: None = those of this process. kv_cache_gib:
-    None = what gpu_memory_utilization leaves on a GPU, 1 on the CPU. startup_timeout in seconds.
+    It serves `settings.model` under that name. log_path: the server's output.
     Entering raises UserError where the folder is no model, the server ends at once, or it is not healthy in time.
     """
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        log_path: Path,
-        gpu_memory_utilization: float,
-        kv_cache_gib: float | None = None,
-        startup_timeout: float,
-        max_model_len: int | None = None,
-        server_args: Sequence[str] = (),
-        gpus: Sequence[int] | None = None,
-    ):
-        self.model, self.log_path, self.startup_timeout = model, log_path, startup_timeout
+    def __init__(self, settings: TaskModelSettings, *, log_path: Path):
+        self.settings, self.log_path = settings, log_path
         self.port = free_port()
         self.base_url = f"http://127.0.0.1:{self.port}/v1"
+        limit = settings.max_model_len
         self._command = [
             *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
-            *("--model", model, "--served-model-name", model),
+            *("--model", settings.model, "--served-model-name", settings.model),
             *("--host", "127.0.0.1", "--port", str(self.port)),
             *("--generation-config", "vllm"),  # no sampling defaults of the model repo's
             *("--no-enable-log-requests", "--disable-log-stats", "--uvicorn-log-level", "warning"),
-            *(("--max-model-len", str(max_model_len)) if max_model_len is not None else ()),
-            *(_gpu_arguments(gpu_memory_utilization, kv_cache_gib) if torch.cuda.is_available() else _CPU_ARGUMENTS),
-            *server_args,
+            *(("--max-model-len", str(limit)) if limit is not None else ()),
+            *(_gpu_arguments(settings) if torch.cuda.is_available() else _CPU_ARGUMENTS),
+            *settings.server_args,
         ]
-        self._env = _server_environment(os.environ, kv_cache_gib=kv_cache_gib, gpus=gpus)
+        self._env = _server_environment(os.environ, settings)
 
     def __enter__(self) -> "TaskServer":
-        _refuse_no_model(self.model)
+        _refuse_no_model(self.settings.model)
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
         with self.log_path.open("wb") as log:
             self._guard = start_guarded(self._command, env=self._env, log=log)
@@ -102,7 +91,7 @@ class TaskServer:
             if self._guard.poll() is None:
                 raise
             raise UserError(
-                f"the vLLM server that was started for task_model.model {self.model!r} has ended (exit code "
+                f"the vLLM server that was started for task_model.model {self.settings.model!r} has ended (exit code "
                 f"{self._guard.returncode}): {error} From its log, {self.log_path}:\n{self._log_tail()}"
             ) from error
 
@@ -111,13 +100,13 @@ class TaskServer:
         while not self._is_healthy():
             if self._guard.poll() is not None:
                 raise UserError(
-                    f"the vLLM server for task_model.model {self.model!r} ended while it started (exit code "
+                    f"the vLLM server for task_model.model {self.settings.model!r} ended while it started (exit code "
                     f"{self._guard.returncode}). From its log, {self.log_path}:\n{self._log_tail()}"
                 )
-            if time.monotonic() - started > self.startup_timeout:
+            if time.monotonic() - started > self.settings.startup_timeout:
                 raise UserError(
-                    f"the vLLM server for task_model.model {self.model!r} was not healthy within "
-                    f"{self.startup_timeout:g} s (task_model.startup_timeout). From its log, "
+                    f"the vLLM server for task_model.model {self.settings.model!r} was not healthy within "
+                    f"{self.settings.startup_timeout:g} s (task_model.startup_timeout). From its log, "
                     f"{self.log_path}:\n{self._log_tail()}"
                 )
             time.sleep(_LOOK_SECONDS)
@@ -140,39 +129,6 @@ class TaskServer:
         return "\n".join([*list(errors)[:_ERRORS_BEFORE_TAIL], *tail])
 
 
-def start_server(settings: TaskModelSettings, *, log_path: Path) -> TaskServer:
-    """The server that the settings describe, not yet entered."""
-    return TaskServer(
-        settings.model,
-        log_path=log_path,
-        gpu_memory_utilization=settings.gpu_memory_utilization,
-        kv_cache_gib=settings.kv_cache_gib,
-        startup_timeout=settings.startup_timeout,
-        max_model_len=settings.max_model_len,
-        server_args=settings.server_args,
-        gpus=settings.gpus,
-    )
-
-
-def connect(settings: TaskModelSettings, *, base_url: str) -> TaskModel:
-    """A client with these settings for the endpoint at `base_url`: the configured one, or a server of our own."""
-    return TaskModel(
-        base_url=base_url,
-        model=settings.model,
-        temperature=settings.temperature,
-        top_p=settings.top_p,
-        max_tokens=settings.max_tokens,
-        concurrency=settings.concurrency,
-        timeout=settings.timeout,
-        max_retries=settings.max_retries,
-        max_failure_share=settings.max_failure_share,
-        vllm_fields=settings.vllm_fields,
-        api_key_env=settings.api_key_env if settings.base_url is not None else None,
-        system_prompt=settings.system_prompt,
-        chat_template_kwargs=settings.chat_template_kwargs,
-    )
-
-
 @contextlib.contextmanager
 def open_task_model(settings: TaskModelSettings, *, log_path: Path | None = None) -> Iterator[TaskModel]:
     """The task model for one process: at `settings.base_url`, or behind a server that lives as long as the block.
@@ -183,10 +139,10 @@ def open_task_model(settings: TaskModelSettings, *, log_path: Path | None = None
         base_url = settings.base_url
         if base_url is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory()) if log_path is None else None
-            server = start_server(settings, log_path=log_path or Path(str(folder), "task_server.log"))
+            server = TaskServer(settings, log_path=log_path or Path(str(folder), "task_server.log"))
             base_url = stack.enter_context(server).base_url
             stack.enter_context(server.blamed())
-        yield stack.enter_context(connect(settings, base_url=base_url))
+        yield stack.enter_context(TaskModel(settings, base_url=base_url))
 
 
 def _refuse_no_model(model: str) -> None:
@@ -205,14 +161,13 @@ def _refuse_no_model(model: str) -> None:
         raise UserError(f"task_model.model {model!r}: no such folder, and no hub name (owner/name) either.")
 
 
-def _gpu_arguments(gpu_memory_utilization: float, kv_cache_gib: float | None) -> list[str]:
-    kv_cache = [] if kv_cache_gib is None else ["--kv-cache-memory-bytes", str(int(kv_cache_gib * 2**30))]
-    return ["--gpu-memory-utilization", str(gpu_memory_utilization), *kv_cache]
+def _gpu_arguments(settings: TaskModelSettings) -> list[str]:
+    size = settings.kv_cache_gib
+    kv_cache = [] if size is None else ["--kv-cache-memory-bytes", str(int(size * 2**30))]
+    return ["--gpu-memory-utilization", str(settings.gpu_memory_utilization), *kv_cache]
 
 
-def _server_environment(
-    own: Mapping[str, str], *, kv_cache_gib: float | None, gpus: Sequence[int] | None
-) -> dict[str, str]:
+def _server_environment(own: Mapping[str, str], settings: TaskModelSettings) -> dict[str, str]:
     env = {
         name: value
         for name, value in own.items()
@@ -220,8 +175,8 @@ def _server_environment(
     }
     # A trainer waits while it is answered: the server takes the core that vLLM would leave to others.
     env.setdefault("VLLM_CPU_NUM_OF_RESERVED_CPU", "0")
-    env["VLLM_CPU_KVCACHE_SPACE"] = str(math.ceil(kv_cache_gib or 1))  # vLLM reads whole GiB
+    env["VLLM_CPU_KVCACHE_SPACE"] = str(math.ceil(settings.kv_cache_gib or 1))  # vLLM reads whole GiB
     env["VLLM_NO_USAGE_STATS"] = "1"
-    if gpus is not None:
-        env |= {"CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus)), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    if settings.gpus is not None:
+        env |= {"CUDA_VISIBLE_DEVICES": ",".join(map(str, settings.gpus)), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     return env

@@ -2,39 +2,27 @@
 
 import json
 import math
+import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from prewrite.config import TaskModelSettings
 from prewrite.tasks.control_tokens import neutralise_control_tokens
 from prewrite.types import Answer, Call
 
 # Off, and sent all the same: vLLM and SGLang otherwise take them from the model repo's generation_config.json.
 _VLLM_SAMPLING_OFF = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
+_OTHER_FIELDS = ("temperature", "top_p", "max_tokens", "presence_penalty", "frequency_penalty", "n", "seed")
 _RETRIED_STATUS = {408, 409, 429}
 _RETRY_AFTER_CAP = 120.0
 _DETAIL_CHARACTERS = 300
-
-
-@dataclass(frozen=True)
-class SamplingFields:
-    """What every request of a task model carries besides its query; one object for one task model.
-
-    vllm_fields: also send what only vLLM-like servers know (top_k, min_p and repetition_penalty, switched off). Without
-    it, an endpoint that refuses unknown fields gets the standard ones alone.
-    seed: sample i of a query is drawn with seed + i; None leaves the field out (per-request seeds slow vLLM on a GPU).
-    """
-
-    model: str
-    temperature: float
-    top_p: float
-    max_tokens: int
-    vllm_fields: bool
-    system_prompt: str | None = None
-    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    seed: int | None = None
+# How an answer ended, in lower case: by itself, by max_tokens, or withheld. Whatever is in none of them is no answer.
+_ENDED = {"", "stop", "eos", "eos_token", "stop_sequence", "end_turn", "complete", "completed"}
+_CUT = {"length", "max_tokens", "model_length", "max_output_tokens", "max_length"}
+_WITHHELD = {"content_filter", "safety", "sensitive", "recitation", "prohibited_content", "blocklist", "refusal"}
+_TOO_LONG = re.compile(r"context|too (?:large|long|high)|at most|maximum|exceed", re.IGNORECASE)
 
 
 class CallFailed(Exception):
@@ -50,62 +38,74 @@ class CallFailed(Exception):
         self.kind, self.retry, self.wait = kind, retry, wait
 
 
-def request_body(call: Call, fields: SamplingFields) -> dict[str, Any]:
+def request_body(call: Call, settings: TaskModelSettings, seed: int | None) -> dict[str, Any]:
     """The JSON body of a chat completion. Control tokens in the query are neutralised, so it stays one user turn."""
     messages = [{"role": "user", "content": neutralise_control_tokens(_encodable(call.query))}]
-    if fields.system_prompt is not None:
-        messages.insert(0, {"role": "system", "content": fields.system_prompt})
+    if settings.system_prompt is not None:
+        messages.insert(0, {"role": "system", "content": _encodable(settings.system_prompt)})
     body: dict[str, Any] = {
-        "model": fields.model,
+        "model": settings.model,
         "messages": messages,
-        "temperature": fields.temperature,
-        "top_p": fields.top_p,
-        "max_tokens": fields.max_tokens,
+        "temperature": settings.temperature,
+        "top_p": settings.top_p,
+        "max_tokens": settings.max_tokens,
         "presence_penalty": 0.0,
         "frequency_penalty": 0.0,
         "n": 1,
     }
-    if fields.seed is not None:
-        body["seed"] = fields.seed + call.sample_index
-    if fields.vllm_fields:
+    if seed is not None:
+        body["seed"] = seed + call.sample_index
+    if settings.vllm_fields:
         body |= _VLLM_SAMPLING_OFF
-    if fields.chat_template_kwargs:
-        body["chat_template_kwargs"] = dict(fields.chat_template_kwargs)
+    if settings.chat_template_kwargs:
+        body["chat_template_kwargs"] = dict(settings.chat_template_kwargs)
     if call.choices:
         body["structured_outputs"] = {"choice": list(call.choices)}
-    return body
+    names: Mapping[str, str | None] = {str(name): sent for name, sent in settings.request_fields.items()}
+    renamed = {names.get(name, name): value for name, value in body.items()}
+    return {name: value for name, value in renamed.items() if name is not None}
 
 
-def read_reply(text: str, choices: Sequence[str]) -> tuple[Answer, int, int]:
+def thinking_is_off(settings: TaskModelSettings) -> bool:
+    """Whether the chat template was told not to think: what a server calls reasoning then is the answer."""
+    return settings.chat_template_kwargs.get("enable_thinking") is False
+
+
+def read_reply(text: str, choices: Sequence[str], *, thinking_off: bool = False) -> tuple[Answer, int, int]:
     """(answer, prompt tokens, completion tokens) of a reply with status 200.
 
-    An empty content is an answer (""): the model ended at once, or spent max_tokens on thinking.
-    Raises CallFailed where the body is no whole JSON, carries an error, has no choices, or is not one of `choices`.
+    An empty content is an answer (""): the model ended at once, or spent max_tokens on thinking. One that ended by
+    itself and left its text in `reasoning_content` is the answer under thinking_off, and else nobody can tell: a
+    parser of the server's has misplaced it.
+    Raises CallFailed where the body is no whole JSON, carries an error, has no choices, is not one of `choices`, or
+    ended in a way that makes it no answer.
     """
     try:
-        reply = json.loads(text)
-    except ValueError:
+        reply = json.loads(text.removeprefix("\ufeff"))
+    except (ValueError, RecursionError):
         raise CallFailed("unreadable reply", f"no whole JSON: {text!r}", retry=True) from None
     if not isinstance(reply, dict):
         raise CallFailed("unreadable reply", f"no JSON object: {text!r}", retry=True)
-    if reply.get("error"):
-        raise _error_in_reply(reply["error"])
+    if reply.get("error") or reply.get("object") == "error":
+        raise _error_in_reply(reply.get("error") or reply)
     answers = reply.get("choices")
     first = answers[0] if isinstance(answers, list) and answers else None
     if not isinstance(first, dict) or not isinstance(message := first.get("message"), dict):
         raise CallFailed("unreadable reply", f"no choices: {text!r}", retry=True)
-    content, finish_reason = message.get("content"), first.get("finish_reason")
-    content = "" if content is None else content
-    if not isinstance(content, str):
-        raise CallFailed("unreadable reply", f"the content is no text: {content!r}", retry=True)
-    if finish_reason == "content_filter":
-        raise CallFailed("content filter", "the endpoint withheld the answer", retry=False)
+    if error := first.get("error") or message.get("error"):
+        raise _error_in_reply(error)
+    content = _text_of(message.get("content"))
+    finish_reason = _finish_reason(first.get("finish_reason"), content)
+    if not content.strip():
+        if message.get("refusal"):
+            raise CallFailed("refusal", str(message["refusal"]), retry=False)
+        content = _misplaced(message, finish_reason, thinking_off) or content
     if choices and (content := content.strip()) not in choices:
         raise _unforced(content, finish_reason, choices)
     usage = reply.get("usage")
     usage = usage if isinstance(usage, dict) else {}
     answer = Answer(text=content, finish_reason=finish_reason)
-    return answer, usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
+    return answer, _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
 
 
 def status_failure(status: int, headers: Mapping[str, str], text: str) -> CallFailed:
@@ -114,8 +114,8 @@ def status_failure(status: int, headers: Mapping[str, str], text: str) -> CallFa
         return CallFailed(
             "forced choice refused", f"use scoring free_text with this endpoint; it said: {text}", retry=False
         )
-    if status in (400, 422) and any(name in text for name in (*_VLLM_SAMPLING_OFF, "chat_template_kwargs")):
-        return CallFailed("field refused", f"set vllm_fields to false for this endpoint; it said: {text}", retry=False)
+    if status in (400, 422) and (way_out := _field_refused(text)):
+        return CallFailed("field refused", f"{way_out}; it said: {text}", retry=False)
     return CallFailed(
         f"HTTP {status}",
         text,
@@ -133,7 +133,7 @@ def retry_after_seconds(value: str | None, *, now: float) -> float:
     except ValueError:
         try:
             wait = parsedate_to_datetime(value).timestamp() - now
-        except ValueError:
+        except (ValueError, TypeError, IndexError, OverflowError, OSError):  # a year, or an hour, beyond reckoning
             return 0.0
     return min(max(wait, 0.0), _RETRY_AFTER_CAP) if math.isfinite(wait) else 0.0
 
@@ -143,9 +143,83 @@ def _encodable(text: str) -> str:
 
 
 def _error_in_reply(error: Any) -> CallFailed:
-    code = error.get("code") if isinstance(error, dict) else None
-    refused = isinstance(code, int) and 400 <= code < 500 and code not in _RETRIED_STATUS
+    code = _count(error.get("code")) if isinstance(error, dict) else 0
+    refused = 400 <= code < 500 and code not in _RETRIED_STATUS
     return CallFailed("error in a 200 reply", json.dumps(error), retry=not refused)
+
+
+def _text_of(content: Any) -> str:
+    """The text of a message's content: null is empty, a list of parts is joined; parts that are thoughts are left."""
+    parts = content if isinstance(content, list) else [] if content is None else [content]
+    texts = []
+    for part in parts:
+        kind, text = ("text", part) if isinstance(part, str) else ("", None)
+        if isinstance(part, dict):
+            kind, text = part.get("type", "text"), part.get("text")
+        if kind in ("thinking", "reasoning"):
+            continue
+        if kind not in ("text", "output_text") or not isinstance(text, str):
+            raise CallFailed("unreadable reply", f"the content is no text: {content!r}", retry=True)
+        texts.append(text)
+    return "".join(texts)
+
+
+def _finish_reason(given: Any, content: str) -> str | None:
+    """ "stop", "length", or None where the endpoint gives none. Raises CallFailed where the reply is no answer."""
+    if given is None:
+        return None
+    reason = given.lower() if isinstance(given, str) else repr(given)
+    if reason in _ENDED:
+        return "stop"
+    if reason in _CUT:
+        return "length"
+    if reason in _WITHHELD:
+        raise CallFailed("content filter", f"the endpoint withheld the answer ({given})", retry=False)
+    if reason in ("tool_calls", "function_call"):
+        if content.strip():
+            return "stop"
+        raise CallFailed("tool call", "the model called a tool that nobody offered, in place of an answer", retry=False)
+    raise CallFailed("broken off", f"finish_reason {given!r} after {content!r}", retry=True)
+
+
+def _misplaced(message: Mapping[str, Any], finish_reason: str | None, thinking_off: bool) -> str:
+    """The answer that stands where thoughts belong, "" where there is none."""
+    thoughts = message.get("reasoning_content") or message.get("reasoning")
+    if not isinstance(thoughts, str) or not thoughts.strip() or thinking_off:
+        return thoughts if isinstance(thoughts, str) else ""
+    if finish_reason == "length":
+        return ""
+    raise CallFailed(
+        "answer in reasoning_content",
+        "content is empty: start the server without its reasoning parser, or turn thinking off with "
+        f'chat_template_kwargs {{"enable_thinking": false}}; it said: {thoughts!r}',
+        retry=False,
+    )
+
+
+def _count(value: Any) -> int:
+    """A count of tokens or a code, whatever an endpoint writes there; 0 for what is none."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return 0
+    return int(number) if 0 <= number < 1e15 else 0
+
+
+def _field_refused(text: str) -> str:
+    """The setting that helps where a refusal names a field of the request; "" where it names none."""
+    words = set(re.findall(r"[a-z_]{3,}|(?<=['\"`])n(?=['\"`\\])", text))
+    named = [name for name in ("chat_template_kwargs", *_OTHER_FIELDS, *_VLLM_SAMPLING_OFF) if name in words]
+    if not named:
+        return ""
+    if named == ["max_tokens"] and _TOO_LONG.search(text):
+        return "lower task_model.max_tokens, or raise the endpoint's own limit"
+    if set(named) <= set(_VLLM_SAMPLING_OFF):
+        return "set vllm_fields to false for this endpoint"
+    if "chat_template_kwargs" in named:
+        return "leave task_model.chat_template_kwargs empty for this endpoint"
+    names = json.dumps({named[0]: "max_completion_tokens" if named[0] == "max_tokens" else None})
+    return f"set task_model.request_fields, which renames a field or, with null, leaves it out: {names}"
 
 
 def _unforced(content: str, finish_reason: str | None, choices: Sequence[str]) -> CallFailed:

@@ -40,7 +40,11 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         metavar="FILE",
         help="JSON with everything (default: evaluation_TASK.json beside the prompts)",
     )
-    return parser.parse_args(arguments)
+    parsed, unknown = parser.parse_known_args(arguments)
+    if unknown:  # only options are repeated: a value may be a key
+        options = [word.partition("=")[0] for word in unknown if word.startswith("--")]
+        parser.error(f"unknown arguments: {', '.join(options) or 'words that belong to no option'}")
+    return parsed
 
 
 def _positive(text: str) -> int:

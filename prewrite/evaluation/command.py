@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prewrite.config import TaskModelSettings
-from prewrite.config.loading import load_config
+from prewrite.config.loading import load_config, validated
 from prewrite.engine.scoring import Scoring, answers_bar, ask_and_grade
 from prewrite.engine.task_server import open_task_model
 from prewrite.errors import UserError
@@ -93,7 +93,7 @@ def _set_up(arguments: argparse.Namespace) -> _Setup:
     return _Setup(
         task=get_task(arguments.task, own_tasks),
         own_tasks=own_tasks,
-        task_model=TaskModelSettings.model_validate(given),
+        task_model=validated(TaskModelSettings, given, "the task model of the command line"),
         origin="the command line" if arguments.model is not None else str(config_path),
         local_dir=Path(config.data.local_dir) if config and config.data.local_dir else None,
     )

@@ -13,6 +13,7 @@ from prewrite.errors import UserError
 from prewrite.types import Rollout
 
 _LINES = ("metrics.jsonl", "log.jsonl", "dev.jsonl")  # a folder with none of them is a start that failed
+_HALVES = "backslashreplace"  # a lone surrogate, which UTF-8 cannot say, becomes JSON's own escape of it
 
 
 class Journal:
@@ -73,7 +74,7 @@ class Journal:
         write_whole(self.folder / "best.json", _json(best, indent=2) + "\n")
 
     def _append(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        with (self.folder / name).open("a", encoding="utf-8", newline="\n") as file:
+        with (self.folder / name).open("a", encoding="utf-8", errors=_HALVES, newline="\n") as file:
             for row in rows:
                 file.write(_json(row) + "\n")
 
@@ -81,7 +82,7 @@ class Journal:
 def write_whole(path: Path, text: str) -> None:
     """Writes a file by way of a neighbour and a rename: a reader sees the old text or the new, never a part."""
     draft = path.with_name(path.name + ".part")
-    draft.write_text(text, encoding="utf-8", newline="\n")
+    draft.write_text(text, encoding="utf-8", errors=_HALVES, newline="\n")
     os.replace(draft, path)
 
 

@@ -15,6 +15,7 @@ from prewrite.rewards.calls import check_tags
 from prewrite.rewards.guards import rewrite_fault
 from prewrite.rewards.rewrite import clean_rewrite
 from prewrite.tasks.base import Task
+from prewrite.tasks.files import golds_of
 from prewrite.types import Evaluation, Example, InstructionRow, Sample
 
 __all__ = [
@@ -72,6 +73,7 @@ _SOLVING = (
     Reward("soft_overlong_punishment", solving.soft_overlong_punishment, (-1, 0)),
     Reward("levenshtein_reward", solving.levenshtein_reward, (0, 1)),
 )
+_NEED_ANSWER = ("accuracy_reward", "cosine_scaled_reward", "levenshtein_reward")
 REWARDS: dict[str, Reward] = {reward.name: reward for reward in (*_REWRITING, *_SOLVING)}
 
 
@@ -146,7 +148,10 @@ def score_completions(
     samples = [Sample((), (), (), text, finish_reason="stop") for text in completions]
     scores = reward.score(
         samples,
-        [_as_row(row, number) for number, row in enumerate(rows, start=1)],  # type: ignore[arg-type]  # of one kind
+        [
+            _as_row(row, number, needs_answer=name in _NEED_ANSWER or ":" in name)
+            for number, row in enumerate(rows, start=1)
+        ],  # type: ignore[arg-type]  # of one kind
         evaluations=evaluations or (),
         tasks=tasks,
         examples=examples,
@@ -155,16 +160,19 @@ def score_completions(
     return [None if isinstance(score, Skip) else score for score in scores]
 
 
-def _as_row(row: Mapping[str, Any] | Example | InstructionRow, number: int) -> Example | InstructionRow:
+def _as_row(
+    row: Mapping[str, Any] | Example | InstructionRow, number: int, *, needs_answer: bool
+) -> Example | InstructionRow:
     if not isinstance(row, Mapping):
         return row
-    if row.get("answer") is None:
+    target = row.get("answer")
+    if target is None and needs_answer:
         raise UserError(f"score_completions: row {number} has no 'answer'; a problem row has problem and answer.")
-    target = row["answer"]
+    golds = [""] if target is None else golds_of(target, f"score_completions: row {number}: 'answer'")
     return Example(
         id=str(row.get("id", number)),
         fields={"problem": str(row.get("problem", ""))},
-        target=tuple(map(str, target)) if isinstance(target, list | tuple) else str(target),
+        target=tuple(golds) if isinstance(target, list | tuple) else golds[0],
         solution=row.get("solution"),
     )
 

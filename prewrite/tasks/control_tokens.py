@@ -16,7 +16,13 @@ _CONTROL_TOKEN = re.compile(
 
 def holds_control_token(text: str) -> bool:
     """Whether the text spells a control token of a common chat format."""
-    return _CONTROL_TOKEN.search(text) is not None
+    return first_control_token(text) is not None
+
+
+def first_control_token(text: str) -> str | None:
+    """The first control token of a common chat format that the text spells."""
+    found = _CONTROL_TOKEN.search(text)
+    return found[0] if found else None
 
 
 def neutralise_control_tokens(text: str) -> str:

@@ -4,7 +4,9 @@ import csv
 import io
 import json
 import logging
+import math
 from collections.abc import Iterable, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,6 +16,9 @@ from prewrite.types import InstructionRow
 log = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
+
+_LONGEST_CELL = 2**31 - 1
+_EXACT_FLOATS = 2**53
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
@@ -43,7 +48,7 @@ def require_columns(rows: Iterable[dict[str, Any]], columns: Sequence[str], wher
     """UserError where a row lacks one of the columns, or has nothing in it; rows are numbered from 1."""
     for number, row in enumerate(rows, start=1):
         for column in columns:
-            if row.get(column) is None:
+            if is_missing(row.get(column)):
                 fault = "is empty" if column in row else f"is missing; the row has {', '.join(map(str, row)) or 'none'}"
                 raise UserError(f"{where}: row {number}: the column {column!r} {fault}. Every row needs it.")
 
@@ -57,13 +62,13 @@ def read_instruction_rows(path: Path) -> list[InstructionRow]:
 
 
 def _instruction_row(row: dict[str, Any], where: str) -> InstructionRow:
-    tags = row.get("tags") or ()
+    tags = () if is_missing(row.get("tags")) or row["tags"] == "" else row["tags"]
     for column in ("instruction", "dataset_name"):
         if not isinstance(row[column], str) or not row[column].strip():
             raise UserError(f"{where}: the column {column!r} is {row[column]!r}; it must be a text that is not empty.")
         if row[column].encode("utf-8", "ignore").decode("utf-8") != row[column]:
             raise UserError(f"{where}: the column {column!r} holds half a character (a lone surrogate); take it out.")
-    if isinstance(tags, str) or not all(isinstance(tag, str) for tag in tags):
+    if not isinstance(tags, list | tuple) or not all(isinstance(tag, str) for tag in tags):
         raise UserError(f"{where}: the column 'tags' is {tags!r}; it must be a list of texts, as in [\"problem\"].")
     return InstructionRow(
         instruction=row["instruction"],
@@ -72,23 +77,53 @@ def _instruction_row(row: dict[str, Any], where: str) -> InstructionRow:
         level=text_or_none(row.get("level")),
         tags=tuple(tags),
         information=text_or_none(row.get("information")),
-        answer=_answer(row.get("answer"), where),
+        answer=_answer(row.get("answer"), f"{where}: the column 'answer'"),
     )
 
 
 def _answer(value: Any, where: str) -> str | tuple[str, ...] | None:
-    """One gold, or several any of which is right."""
-    if value is None:
+    """One gold, or several any of which is right; None where there is none."""
+    if is_missing(value) or (isinstance(value, str) and not value.strip()):
         return None
-    golds = tuple(map(str, value if isinstance(value, list | tuple) else [value]))
-    if not golds or not all(gold.strip() for gold in golds):
-        raise UserError(f"{where}: the column 'answer' is {value!r}; give a gold that is not empty, or leave it out.")
-    return golds if isinstance(value, list | tuple) else golds[0]
+    golds = golds_of(value, where)
+    return tuple(golds) if isinstance(value, list | tuple) else golds[0]
+
+
+def golds_of(value: Any, where: str) -> list[str]:
+    """The golds of a cell, one or a list of them, each a text that is not empty. UserError otherwise."""
+    cells = value if isinstance(value, list | tuple) else [value]
+    golds = [text for text in map(_plain_text, cells) if text is not None and text.strip()]
+    if not golds or len(golds) < len(cells):
+        rule = "the gold must not be empty, but a text, a number, or a list of those"
+        raise UserError(f"{where} is {repr(value)[:80]}; {rule}.")
+    return golds
+
+
+def is_missing(value: object) -> bool:
+    """Whether a cell holds nothing: null, or the NaN that pandas writes for it."""
+    return value is None or (isinstance(value, float | Decimal) and math.isnan(value))
 
 
 def text_or_none(value: object) -> str | None:
-    """The value of an optional column as a text."""
-    return None if value is None else str(value)
+    """The value of an optional column as a text; a blank one is absent."""
+    text = None if is_missing(value) else _plain_text(value) or str(value)
+    return text if text and text.strip() else None
+
+
+def shown_text(value: object) -> str:
+    """The value of a column that a query shows; "" where it is missing."""
+    return "" if is_missing(value) else _plain_text(value) or str(value)
+
+
+def _plain_text(value: object) -> str | None:
+    """A text or a finite number as a text, a whole number without the ".0" that pandas gives it; None for all else."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float | Decimal) and not math.isfinite(value):
+        return None
+    if isinstance(value, float | Decimal) and value == int(value) and abs(value) < _EXACT_FLOATS:
+        return str(int(value))
+    return str(value) if isinstance(value, int | float | Decimal) else None
 
 
 def _read_text(path: Path) -> str:
@@ -105,33 +140,53 @@ def _read_jsonl(path: Path) -> list[dict[str, Any]]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            if number == len(lines):
+            row = json.loads(line, object_pairs_hook=_no_repeats)
+        except (ValueError, RecursionError) as error:
+            if isinstance(error, json.JSONDecodeError) and number == len(lines):
                 log.warning("%s: line %d, the last, breaks off (%s): left out", path, number, error.msg)
                 continue
-            raise UserError(
-                f"{path}: line {number} is not JSON ({error.msg}). Every line must be an object."
-            ) from error
+            told = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+            raise UserError(f"{path}: line {number} is not JSON ({told}). Every line must be an object.") from error
         if not isinstance(row, dict):
             raise UserError(f"{path}: line {number} is a {type(row).__name__}. Every line must be a JSON object.")
         rows.append(row)
     return rows
 
 
+def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    _refuse_repeats([key for key, _ in pairs])
+    return dict(pairs)
+
+
+def _refuse_repeats(columns: Sequence[str]) -> None:
+    """ValueError for a column that stands twice: one of the two would be read, and nobody knows which."""
+    repeated = [column for column in set(columns) if column and columns.count(column) > 1]
+    if repeated:
+        raise ValueError(f"the column {min(repeated)!r} stands twice")
+
+
 def _read_csv(path: Path) -> list[dict[str, Any]]:
-    rows = list(csv.DictReader(io.StringIO(_read_text(path), newline="")))
-    for number, row in enumerate(rows, start=1):
-        if None in row:
-            raise UserError(f"{path}: row {number} has more cells than the header. Quote cells that hold commas.")
+    csv.field_size_limit(_LONGEST_CELL)
+    reader = csv.DictReader(io.StringIO(_read_text(path), newline=""), strict=True)
+    rows = []
+    try:
+        _refuse_repeats(list(reader.fieldnames or ()))
+        for row in reader:
+            if None in row:
+                raise ValueError("it has more cells than the header; quote cells that hold commas")
+            rows.append(row)
+    except (csv.Error, ValueError) as error:
+        raise UserError(f"{path}: row {len(rows) + 1} is no CSV that can be read: {error}.") from error
     return rows
 
 
 def _read_parquet(path: Path) -> list[dict[str, Any]]:
-    import pyarrow
     import pyarrow.parquet
 
     try:
-        return pyarrow.parquet.read_table(path).to_pylist()
-    except pyarrow.ArrowInvalid as error:
-        raise UserError(f"{path}: not a parquet file that can be read ({error}).") from error
+        table = pyarrow.parquet.read_table(path)
+        _refuse_repeats(table.column_names)
+        return table.to_pylist()
+    except Exception as error:  # a damaged file ends in whatever its bytes lead pyarrow to
+        told = " ".join(str(error).split())[:200]
+        raise UserError(f"{path}: not a parquet file that can be read ({type(error).__name__}: {told}).") from error

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from prewrite.errors import UserError
 from prewrite.tasks.base import HubSplit, Row, Source, Task
-from prewrite.tasks.files import read_rows, require_columns, require_rows, text_or_none
+from prewrite.tasks.files import golds_of, read_rows, require_columns, require_rows, shown_text, text_or_none
 from prewrite.types import Example
 
 log = logging.getLogger(__name__)
@@ -137,6 +137,7 @@ def _load(task: Task, source: Source, folder: Path | None) -> _Loaded:
         _example(task, row, f"{task.name}: {where}: row {number}", f"{label.split()[0]}-{number}")
         for number, row in enumerate(rows, start=1)
     ]
+    _tell_empty(examples, f"{task.name}: {where}")
     if source.file_rows is not None and not from_hub:
         random.Random(FILE_ROWS_SEED).shuffle(examples)
         examples = require_rows(examples[source.file_rows], f"{task.name}: {where}", f"file rows {source.file_rows}")
@@ -202,9 +203,9 @@ def _hub_rows(task: Task, source: Source, split: HubSplit) -> Sequence[Row]:
 
 def _example(task: Task, row: Row, where: str, generated_id: str) -> Example:
     return Example(
-        id=str(row.get("id", generated_id)),
-        fields={column: str(row[column]) for column in task.fields},
-        target=_target(task, row[task.target], where),
+        id=text_or_none(row.get("id")) or generated_id,
+        fields={column: shown_text(row[column]) for column in task.fields},
+        target=_target(task, row[task.target], f"{where}: the column {task.target!r}"),
         subject=text_or_none(row.get("subject")),
         level=text_or_none(row.get("level")),
         solution=text_or_none(row.get("solution")),
@@ -212,13 +213,17 @@ def _example(task: Task, row: Row, where: str, generated_id: str) -> Example:
 
 
 def _target(task: Task, value: Any, where: str) -> str | tuple[str, ...]:
-    golds = [str(gold) for gold in (value if isinstance(value, list | tuple) else [value])]
-    if not golds or not all(gold.strip() for gold in golds):
-        raise UserError(f"{where}: the column {task.target!r} is {value!r}; the gold must not be empty.")
+    golds = golds_of(value, where)
     if task.kind == "open_question":
         return tuple(golds)
     if len(golds) > 1:
-        raise UserError(f"{where}: the column {task.target!r} holds {len(golds)} golds; {task.kind} has exactly one.")
+        raise UserError(f"{where} holds {len(golds)} golds; {task.kind} has exactly one.")
     if task.kind == "classification" and golds[0] not in task.labels:
-        raise UserError(f"{where}: the column {task.target!r} is {value!r}; the labels are {', '.join(task.labels)}.")
+        raise UserError(f"{where} is {value!r}; the labels are {', '.join(task.labels)}.")
     return golds[0]
+
+
+def _tell_empty(examples: Sequence[Example], where: str) -> None:
+    empty = [example.id for example in examples if not all(text.strip() for text in example.fields.values())]
+    if empty:
+        log.warning("%s: %d of %d rows have an empty text (the first: %s)", where, len(empty), len(examples), empty[0])

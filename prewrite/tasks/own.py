@@ -18,13 +18,14 @@ def task_from_settings(
     train_file: str,
     test_file: str,
     default_instruction: str,
-    labels: Sequence[str] = (),
+    labels: Sequence[str | int] = (),
 ) -> Task:
     """The task that the settings describe; the files are .jsonl, .csv or .parquet and need the named columns alone.
 
     fields: column -> the label in the query. target: the gold's column; for a classification it holds a label's name.
     Raises UserError with every fault at once.
     """
+    labels = [str(label) for label in labels]  # of 0 and 1, say, when called from Python
     kinds: dict[str, Kind] = {known: known for known in KINDS}
     faults = []
     if not name.strip():

@@ -30,7 +30,7 @@ def failed_verdict(example: Example) -> Verdict:
 def _grade_labels(task: Task, examples: Sequence[Example], replies: Sequence[str]) -> list[Verdict]:
     given = [reply.strip() if reply.strip() in task.labels else find_label(reply, task.labels) for reply in replies]
     return [
-        Verdict(example.id, example.target, label, correct=label == example.target, well_formed=label is not None)
+        Verdict(example.id, example.target, label, correct=label == str(example.target), well_formed=label is not None)
         for example, label in zip(examples, given, strict=True)
     ]
 
@@ -47,7 +47,7 @@ def _grade_math(task: Task, examples: Sequence[Example], replies: Sequence[str])
 def _grade_open_questions(task: Task, examples: Sequence[Example], replies: Sequence[str]) -> list[Verdict]:
     verdicts = []
     for example, reply in zip(examples, replies, strict=True):
-        golds = (example.target,) if isinstance(example.target, str) else example.target
+        golds = example.target if isinstance(example.target, list | tuple) else (str(example.target),)
         shown = strip_thinking(reply).strip()
         verdicts.append(
             Verdict(

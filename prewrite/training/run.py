@@ -14,7 +14,8 @@ from prewrite.config.loading import check_world, config_hash
 from prewrite.engine import distributed
 from prewrite.engine.policy import Policy, load_tokenizer, quiet_libraries, refuse_compiling_without_compiler
 from prewrite.engine.sampler import Sampler, refuse_sleep_without_gpu
-from prewrite.engine.task_server import connect, start_server
+from prewrite.engine.task_model import TaskModel
+from prewrite.engine.task_server import TaskServer
 from prewrite.errors import UserError
 from prewrite.reporting.journal import Journal
 from prewrite.rewards import check_coverage, check_rows, get_reward
@@ -54,10 +55,10 @@ def run(config: Config) -> None:
             if base_url is None and journal is not None:
                 log_path = journal.folder / "task_server.log"
                 print(f"starting a vLLM server for the task model, about a minute; its log is {log_path}", flush=True)
-                server = start_server(config.task_model, log_path=log_path)
+                server = TaskServer(config.task_model, log_path=log_path)
                 base_url = stack.enter_context(server).base_url
                 stack.enter_context(server.blamed())
-        task_model = stack.enter_context(connect(config.task_model, base_url=distributed.broadcast(base_url)))
+        task_model = stack.enter_context(TaskModel(config.task_model, base_url=distributed.broadcast(base_url)))
         with distributed.together("asking the task model a first question"):
             if world.is_main:
                 task_model.probe(_choices(config.task_model, tasks))

@@ -1,0 +1,44 @@
+"""A request in the policy's chat template: one user turn that nothing forged, and nothing changed."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from prewrite.errors import UserError
+from prewrite.tasks.control_tokens import first_control_token
+
+
+def render_request(tokenizer: Any, turn: str, chat_template_kwargs: Mapping[str, Any], *, where: str) -> list[int]:
+    """Token ids of the turn as the user's, up to where the answer begins.
+
+    where: what a fault is told of, as "instruction row 3".
+    Raises UserError where the tokenizer has no chat template, where the turn holds control tokens (it would forge a
+    turn), and where the template raises, or drops or rewrites the turn. White space around a turn does not count.
+    """
+    if not tokenizer.chat_template:
+        raise UserError("policy.model: its tokenizer has no chat template; give an instruction-tuned (chat) model")
+    if forged := _control_token_in(turn, tokenizer):
+        raise UserError(f"{where}: it holds the control token {forged!r}; take it out")
+    try:
+        text = tokenizer.apply_chat_template(
+            [{"role": "user", "content": turn}], add_generation_prompt=True, tokenize=False, **chat_template_kwargs
+        )
+    except Exception as error:  # a template is a program of the model's maker: it raises what it likes
+        raise UserError(
+            f"{where}: the chat template of policy.model raised {type(error).__name__}: {error}. Look at "
+            "rollout.chat_template_kwargs, or give a model whose template takes a lone user turn."
+        ) from error
+    if turn.strip() not in text:
+        raise UserError(
+            f"{where}: the chat template of policy.model drops or rewrites the instruction; what it makes of it ends "
+            f"in {text[-80:]!r}. Give a model whose template shows the user's turn as it is."
+        )
+    return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+
+def _control_token_in(turn: str, tokenizer: Any) -> str | None:
+    """A special token of the tokenizer's in the turn, or one of a common chat format. Added tokens that are not special
+    (<think>, runs of blanks) are ordinary text."""
+    added = getattr(tokenizer, "added_tokens_decoder", {}).values()
+    special = [*tokenizer.all_special_tokens, *(token.content for token in added if token.special)]
+    found = [token for token in special if token.strip() and token in turn]
+    return max(found, key=len) if found else first_control_token(turn)

@@ -108,8 +108,8 @@ def test_every_rank_plans_the_same_forwards_and_every_row_is_trained_once(shape:
         assert len({micro.num_chunks for micro in micros}) == 1, "a head call is a collective"
     rows = [row for plan in plans for micro in plan.micro_batches for row in micro.rows]
     assert sorted(rows) == [0, 1, 2, 3, 4]
-    assert {plan.num_tokens for plan in plans} == {17}
-    assert {plan.num_sequences for plan in plans} == {5}
+    assert {plan.totals.num_tokens for plan in plans} == {17}
+    assert {plan.totals.num_sequences for plan in plans} == {5}
 
 
 def test_a_step_of_flat_groups_teaches_nothing_unless_another_term_pulls() -> None:

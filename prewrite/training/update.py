@@ -13,7 +13,7 @@ from torch import Tensor
 
 from prewrite.algorithm.batching import Batch, deal, micro_batches, pack_by_tokens, pack_evenly
 from prewrite.algorithm.logprobs import count_chunks
-from prewrite.algorithm.losses import PolicyLoss, entropy_quantile, policy_loss
+from prewrite.algorithm.losses import LossTensors, PolicyLoss, StepTotals, entropy_quantile, policy_loss
 from prewrite.algorithm.metrics import LossMetrics, merge_metrics, metric_values
 from prewrite.config import LossSettings, TrainingSettings
 from prewrite.engine import distributed
@@ -31,14 +31,11 @@ class MicroBatch:
 
 @dataclass(frozen=True)
 class StepPlan:
-    """This rank's micro-batches of one optimizer step, and the normalisers of the whole step over all ranks."""
+    """This rank's micro-batches of one optimizer step, and the totals of the whole step over all ranks."""
 
     micro_batches: list[MicroBatch]
-    num_tokens: int
-    num_sequences: int
-    num_micro_batches: int
+    totals: StepTotals
     teaches: bool
-    entropy_threshold: float | None = None
 
 
 @dataclass(frozen=True)
@@ -108,11 +105,15 @@ class Updater:
                 )
             )
         pushes_surrogate = bool((step.advantage_B[step.mask_BT.any(1)] != 0).any())
-        return StepPlan(
-            micros,
+        totals = StepTotals(
             num_tokens=step.num_tokens,
             num_sequences=step.num_sequences,
+            max_completion_length=self.max_completion_length,
             num_micro_batches=sum(bool(tokens_B[pack].any()) for pack in packs),
+        )
+        return StepPlan(
+            micros,
+            totals,
             teaches=step.num_tokens > 0 and (pushes_surrogate or self.loss.beta != 0 or self.loss.entropy_coef != 0),
         )
 
@@ -125,7 +126,7 @@ class Updater:
                 logprob_BT, entropy_BT = self.policy.logprobs(
                     batch, micro.num_chunks, entropy_grad=self.loss.entropy_coef != 0
                 )
-                loss = self._loss(plan, batch, logprob_BT, entropy_BT)
+                loss = self._loss(plan.totals, batch, logprob_BT, entropy_BT)
             if plan.teaches:
                 self.policy.backward(loss.value, last=index == len(plan.micro_batches) - 1)
             parts.append(loss.metrics)
@@ -142,35 +143,21 @@ class Updater:
         metrics |= {"grad_norm": grad_norm, "learning_rate": learning_rate, "skipped": float(not plan.teaches)}
         return Update(metrics, {row: gap for _, part in shared for row, gap in part.items()})
 
-    def _loss(self, plan: StepPlan, batch: Batch, logprob_BT: Tensor, entropy_BT: Tensor) -> PolicyLoss:
-        settings = self.loss
-        return policy_loss(
+    def _loss(self, totals: StepTotals, batch: Batch, logprob_BT: Tensor, entropy_BT: Tensor) -> PolicyLoss:
+        tensors = LossTensors(
             logprob_BT,
             batch.old_logprob_BT,
             batch.advantage_B,
             batch.mask_BT,
-            num_tokens=plan.num_tokens,
-            num_sequences=plan.num_sequences,
-            max_completion_length=self.max_completion_length,
-            num_micro_batches=plan.num_micro_batches,
-            loss_type=settings.loss_type,
-            epsilon=settings.epsilon,
-            epsilon_high=settings.epsilon_high,
-            delta=settings.delta,
-            cispo_cap=settings.cispo_cap,
-            sapo_temperature_pos=settings.sapo_temperature_pos,
-            sapo_temperature_neg=settings.sapo_temperature_neg,
-            importance_sampling_level=settings.importance_sampling_level,
-            beta=settings.beta,
-            kl_estimator=settings.kl_estimator,
-            ref_logprob_BT=batch.ref_logprob_BT,
-            sampler_correction=settings.sampler_correction,
-            sampler_bounds=settings.sampler_bounds,
             sampler_logprob_BT=batch.sampler_logprob_BT,
+            ref_logprob_BT=batch.ref_logprob_BT,
             entropy_BT=entropy_BT,
-            entropy_threshold=plan.entropy_threshold,
-            entropy_coef=settings.entropy_coef,
         )
+        if self.loss.own_loss() is None:
+            return policy_loss(tensors, self.loss, totals)
+        with distributed.together("computing the loss"):  # the user's own may raise, on one rank alone
+            loss = policy_loss(tensors, self.loss, totals)
+        return loss
 
     def _with_old(self, plan: StepPlan) -> StepPlan:
         micros, entropies = [], []
@@ -178,11 +165,12 @@ class Updater:
             logprob_BT, entropy_BT = self._frozen_logprobs(self.policy, micro)
             micros.append(_with(micro, old_logprob_BT=logprob_BT))
             entropies.append(entropy_BT[micro.batch.mask_BT])
-        threshold = None
+        totals = plan.totals
         if self.loss.top_entropy_quantile < 1:
             entropy_N = torch.cat([part for parts in distributed.gather(entropies) for part in parts])
             threshold = entropy_quantile(entropy_N, torch.ones_like(entropy_N), self.loss.top_entropy_quantile)
-        return dataclasses.replace(plan, micro_batches=micros, entropy_threshold=threshold)
+            totals = dataclasses.replace(totals, entropy_threshold=threshold)
+        return dataclasses.replace(plan, micro_batches=micros, totals=totals)
 
     def _with_reference(self, plan: StepPlan) -> StepPlan:
         assert self.reference is not None

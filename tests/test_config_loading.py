@@ -294,5 +294,5 @@ def test_a_loss_is_one_of_the_table_or_named_as_ones_own(write, name):
 @pytest.mark.parametrize("name", ["no_such_module:loss", "tests.test_config_loading:no_such_loss"])
 def test_a_loss_of_ones_own_has_to_be_there_before_a_run_starts(write, name):
     config = load_config(write(loss={"loss_type": name}))  # evaluate.py reads it too, and trains nothing
-    with pytest.raises(UserError, match="there is no module|has no function"):
+    with pytest.raises(UserError, match=r"there is no module|has no function"):
         check_world(config, 1)

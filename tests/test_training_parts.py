@@ -199,6 +199,8 @@ def test_the_alarm_hears_a_jump_of_the_gap_above_its_floor() -> None:
         alarm.hear(step, gap)
     with pytest.raises(RuntimeError, match=r"step 5: .* jumped to 0.600 from a running median of 0.055"):
         alarm.hear(5, 0.6)
+    with pytest.raises(AssertionError, match="blind"):
+        alarm.hear(6, math.nan)
     noisy = GapAlarm(floor=0.5)
     for step in range(30):
         noisy.hear(step, 0.6)  # above the floor, and no jump

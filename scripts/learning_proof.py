@@ -22,7 +22,8 @@ from torch import Tensor, nn
 from prewrite.algorithm.advantages import group_advantages
 from prewrite.algorithm.batching import Batch, collate, micro_batches
 from prewrite.algorithm.logprobs import chunked_logprobs
-from prewrite.algorithm.losses import policy_loss
+from prewrite.algorithm.losses import LossTensors, StepTotals, policy_loss
+from prewrite.config import LossSettings
 from prewrite.types import Sample
 
 EOS, VOCABULARY = 10, 11
@@ -96,6 +97,7 @@ def reward(sample: Sample) -> float:
 def learn(setting: dict, *, max_steps: int = 1000, seed: int = 0, sign: float = 1.0, goal: float = 0.92) -> list[float]:
     """Mean reward of each step's rollouts, until the mean of the last five passes `goal` or max_steps are over."""
     torch.manual_seed(seed)
+    settings = LossSettings(sampler_correction="none", **setting)
     model = ToyModel()
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-4, betas=(0.9, 0.99), weight_decay=0.0)
     history: list[float] = []
@@ -107,14 +109,12 @@ def learn(setting: dict, *, max_steps: int = 1000, seed: int = 0, sign: float = 
         advantage_B = sign * group_advantages(reward_B, NUM_GENERATIONS)
         step = collate(samples, advantage_B, pad_token_id=EOS)
         # The model that sampled is the model that is trained: the sampler's log-probs are the old ones.
+        totals = StepTotals(step.num_tokens, step.num_sequences, max_completion_length=COMPLETION)
         parts = [step.select(rows) for rows in micro_batches(step, size=len(samples) // 2)]
         for _ in range(NUM_ITERATIONS):
             for part in parts:
-                loss = policy_loss(
-                    model(part), part.sampler_logprob_BT, part.advantage_B, part.mask_BT, num_tokens=step.num_tokens,
-                    num_sequences=step.num_sequences, max_completion_length=COMPLETION, **setting,
-                )  # fmt: skip
-                loss.value.backward()
+                tensors = LossTensors(model(part), part.sampler_logprob_BT, part.advantage_B, part.mask_BT)
+                policy_loss(tensors, settings, totals).value.backward()
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad()

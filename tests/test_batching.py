@@ -8,7 +8,6 @@ import torch
 from prewrite.algorithm.batching import (
     Batch,
     collate,
-    count_active,
     deal,
     micro_batches,
     pack_by_tokens,
@@ -60,18 +59,10 @@ def test_rows_without_verdict_leave_the_mask():
     assert (batch.num_tokens, batch.num_sequences) == (5, 2)
 
 
-def test_tokens_after_the_first_eos_leave_the_mask_even_where_pad_is_eos():
-    batch = collate([sample([1], [5, 9, 6, 9]), sample([1], [9, 9])], [1.0, 1.0], pad_token_id=9, eos_token_ids=[9])
-    assert batch.mask_BT.tolist() == [[True, True, False, False], [True, False, False, False]]
-    torch.testing.assert_close(batch.sampler_logprob_BT[0], torch.tensor([-0.1, -0.2, 0.0, 0.0]))
-
-
-def test_tokens_are_active_up_to_and_including_the_first_eos():
-    assert count_active([5, 6, 9, 9], {9}) == 3
-    assert count_active([5, 8, 9], {8, 9}) == 2
-    assert count_active([5, 9, 8], {8, 9}) == 2
-    assert count_active([5, 6], {9}) == 2
-    assert count_active([], {9}) == 0
+def test_the_eos_that_ends_a_completion_is_active_and_padding_is_not_even_where_both_are_one_token():
+    batch = collate([sample([1], [5, 9, 6, 9]), sample([1], [9])], [1.0, 1.0], pad_token_id=9)
+    assert batch.mask_BT.tolist() == [[True, True, True, True], [True, False, False, False]]
+    torch.testing.assert_close(batch.sampler_logprob_BT[1], torch.tensor([-0.1, 0.0, 0.0, 0.0]))
 
 
 def test_completions_without_a_token():

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts.bench_step import Measured, slowest_rollouts, summary
-from scripts.benchmarking import PhaseMeter, TrainingFlops, parity
+from scripts.benchmarks.common import PhaseMeter, TrainingFlops, parity
+from scripts.benchmarks.step import Measured, slowest_rollouts, summary
 from tests.launching import MODEL, finish, launched, start
 
 TINY = ("--dummy", "tiny", "--tokenizer", str(MODEL), "--kv-cache-gib", "1")
@@ -106,7 +106,7 @@ def test_truncated_completions_of_one_length_still_differ_in_reward() -> None:
 
 @pytest.mark.slow
 def test_bench_step_on_two_ranks(tmp_path: Path, data: Path) -> None:
-    command = launched(2, "--module", "scripts.bench_step", "--steps", "1", "--warmup", "1")
+    command = launched(2, "--module", "scripts.benchmarks.step", "--steps", "1", "--warmup", "1")
     out = tmp_path / "result.json"
     result, stdout = finish_script(out, start_script(out, data, *command, ranks=2))
     ours = result["step"]["PRewrite"]
@@ -122,9 +122,9 @@ def test_bench_step_on_two_ranks(tmp_path: Path, data: Path) -> None:
 def test_bench_push_and_bench_rollout(tmp_path: Path, data: Path) -> None:
     """At once: what they measure does not matter here, and each is mostly starts that keep one core busy."""
     pushed, rolled_out = tmp_path / "push.json", tmp_path / "rollout.json"
-    bench_push = start_script(pushed, data, sys.executable, "-m", "scripts.bench_push", "--repeats", "1")
+    bench_push = start_script(pushed, data, sys.executable, "-m", "scripts.benchmarks.push", "--repeats", "1")
     options = ("--calls", "8", "--concurrency", "4", "--repeats", "1")
-    bench_rollout = start_script(rolled_out, data, sys.executable, "-m", "scripts.bench_rollout", *options)
+    bench_rollout = start_script(rolled_out, data, sys.executable, "-m", "scripts.benchmarks.rollout", *options)
     try:
         result, _ = finish_script(pushed, bench_push)
     finally:

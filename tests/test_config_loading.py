@@ -282,3 +282,17 @@ def test_table_explains_every_setting():
         settings = getattr(info.annotation, "model_fields", None)
         for key in settings or [section]:
             assert f"| `{key}` |" in table
+
+
+@pytest.mark.parametrize("name", ["dapoo", "my_losses:", ":loss"])
+def test_a_loss_is_one_of_the_table_or_named_as_ones_own(write, name):
+    message = refusal(write(loss={"loss_type": name}))
+    assert f"loss.loss_type: {name!r} is no loss" in message
+    assert ("did you mean dapo?" in message) == (name == "dapoo")
+
+
+@pytest.mark.parametrize("name", ["no_such_module:loss", "tests.test_config_loading:no_such_loss"])
+def test_a_loss_of_ones_own_has_to_be_there_before_a_run_starts(write, name):
+    config = load_config(write(loss={"loss_type": name}))  # evaluate.py reads it too, and trains nothing
+    with pytest.raises(UserError, match=r"there is no module|has no function"):
+        check_world(config, 1)

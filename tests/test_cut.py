@@ -7,7 +7,9 @@ import torch
 
 from prewrite.algorithm.batching import collate, deal, micro_batches, pack_by_tokens
 from prewrite.algorithm.logprobs import count_chunks
-from prewrite.algorithm.losses import LOSS_TYPES, policy_loss
+from prewrite.algorithm.losses import LossTensors, StepTotals, policy_loss
+from prewrite.config import LossSettings
+from prewrite.config.loss import LOSS_TYPES
 from prewrite.types import Sample
 from tests.test_loss_cases import CausalToy
 
@@ -25,16 +27,18 @@ def random_step():
     return collate(samples, advantages, pad_token_id=0, has_verdict=verdicts, mask_truncated_completions=True)
 
 
+def loss_of(model, micro, step, loss_type):
+    tensors = LossTensors(model(micro), micro.sampler_logprob_BT, micro.advantage_B, micro.mask_BT)
+    settings = LossSettings(loss_type=loss_type, sampler_correction="none")
+    return policy_loss(tensors, settings, StepTotals(step.num_tokens, step.num_sequences, 12)).value
+
+
 def gradient(step, shares, loss_type):
     """Summed over ranks and micro-batches, as the optimizer sees it; every rank makes the same number of head calls."""
     model = CausalToy()
     assert len({len(share) for share in shares}) == 1
     for micro in (step.select(rows) for share in shares for rows in share):
-        loss = policy_loss(
-            model(micro), micro.sampler_logprob_BT, micro.advantage_B, micro.mask_BT, loss_type=loss_type,
-            num_tokens=step.num_tokens, num_sequences=step.num_sequences, max_completion_length=12,
-        )  # fmt: skip
-        loss.value.backward()
+        loss_of(model, micro, step, loss_type).backward()
     return torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
 
 
@@ -55,12 +59,9 @@ def test_an_empty_micro_batch_touches_the_graph_and_pulls_nothing():
     step, model = random_step(), CausalToy()
     empty = step.select([])
     assert count_chunks(empty.num_tokens, 4) == 1
-    loss = policy_loss(
-        model(empty), empty.sampler_logprob_BT, empty.advantage_B, empty.mask_BT, num_tokens=step.num_tokens,
-        num_sequences=step.num_sequences, max_completion_length=12,
-    )  # fmt: skip
-    assert loss.value == 0
-    loss.value.backward()
+    value = loss_of(model, empty, step, "dapo")
+    assert value == 0
+    value.backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
         assert not parameter.grad.any(), name

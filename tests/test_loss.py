@@ -1,6 +1,5 @@
 """The policy loss against hand-worked numbers, an independent reference, and what must not change it."""
 
-import inspect
 import itertools
 import math
 import random
@@ -9,7 +8,8 @@ import pytest
 import torch
 
 from prewrite.algorithm.losses import (
-    LOSS_TYPES,
+    LossTensors,
+    StepTotals,
     aggregate,
     entropy_quantile,
     kl_divergence,
@@ -17,6 +17,9 @@ from prewrite.algorithm.losses import (
     sampler_weight,
 )
 from prewrite.algorithm.metrics import merge_metrics, metric_values
+from prewrite.config import LossSettings
+from prewrite.config.loss import LOSS_TYPES
+from prewrite.errors import UserError
 from tests.reference_losses import reference_loss
 
 CORRECTIONS = ("none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
@@ -30,11 +33,22 @@ MASK = [[1, 1, 1, 1], [1, 1, 0, 0]]
 ADVANTAGE = [2.0, -1.0]
 
 
+def loss_of(logprob_BT, old_BT, advantage_B, mask_BT, sampler_BT=None, ref_BT=None, entropy_BT=None, **settings):
+    """`policy_loss` of one micro-batch that is the whole step, unless `settings` name other totals of the step."""
+    count = int(mask_BT.sum())
+    totals = dict(num_tokens=count, num_sequences=len(mask_BT), max_completion_length=9, num_micro_batches=1)
+    totals |= dict(entropy_threshold=None)
+    totals |= {name: settings.pop(name) for name in totals if name in settings}
+    tensors = LossTensors(logprob_BT, old_BT, advantage_B, mask_BT, sampler_BT, ref_BT, entropy_BT)
+    made = LossSettings(**({"sampler_correction": "none"} | settings))
+    return policy_loss(tensors, made, StepTotals(**totals))
+
+
 def hand_example(**settings):
     logprob_BT = torch.tensor(LOGPROB, dtype=torch.float64, requires_grad=True)
     old_BT = logprob_BT.detach() - torch.tensor(RATIO, dtype=torch.float64).log()
-    given = dict(num_tokens=6, num_sequences=2, max_completion_length=5, epsilon=0.2, epsilon_high=0.28) | settings
-    loss = policy_loss(logprob_BT, old_BT, torch.tensor(ADVANTAGE), torch.tensor(MASK), **given)
+    given = dict(max_completion_length=5, epsilon=0.2, epsilon_high=0.28) | settings
+    loss = loss_of(logprob_BT, old_BT, torch.tensor(ADVANTAGE), torch.tensor(MASK), **given)
     loss.value.backward()
     return loss.value.item(), logprob_BT.grad, metric_values(loss.metrics)
 
@@ -94,10 +108,9 @@ def test_hand_worked_sampler_correction():
     expected = {"token_truncate": (3.5, 5), "token_mask": (1, 5), "sequence_truncate": (3, 6), "sequence_mask": (3, 0)}
     for correction, row_sums in expected.items():
         for row, row_sum in enumerate(row_sums):
-            loss = policy_loss(
-                old_BT[[row]], old_BT[[row]], torch.ones(1), torch.ones(1, 3), sampler_logprob_BT=sampler_BT[[row]],
-                sampler_correction=correction, sampler_bounds=(0.5, 2.0), num_tokens=3, num_sequences=1,
-                max_completion_length=3,
+            loss = loss_of(
+                old_BT[[row]], old_BT[[row]], torch.ones(1), torch.ones(1, 3), sampler_BT=sampler_BT[[row]],
+                sampler_correction=correction, sampler_bounds=(0.5, 2.0),
             )  # fmt: skip
             assert loss.value.item() == pytest.approx(-row_sum / 3, rel=1e-6), (correction, row)
 
@@ -113,8 +126,8 @@ def test_hand_worked_metrics():
     # Of 6 tokens one is above 1.28 with A > 0; none below 0.8 with A < 0. Ratios sum to 4 + 3.
     sampler_BT = torch.tensor(LOGPROB) - torch.tensor(RATIO).log() - torch.tensor([[0.0, 0, 0, -1.5], [1.0, 0, 0, 0]])
     _, _, metrics = hand_example(
-        loss_type="dapo", sampler_correction="token_truncate", sampler_logprob_BT=sampler_BT, beta=0.5,
-        ref_logprob_BT=torch.tensor(LOGPROB) + 0.3, kl_estimator="k2", entropy_BT=torch.tensor([[1.0] * 4, [4.0] * 4]),
+        loss_type="dapo", sampler_correction="token_truncate", sampler_BT=sampler_BT, beta=0.5,
+        ref_BT=torch.tensor(LOGPROB) + 0.3, kl_estimator="k2", entropy_BT=torch.tensor([[1.0] * 4, [4.0] * 4]),
     )  # fmt: skip
     expected = {
         "tokens": 6, "clip_low": 0, "clip_high": 1 / 6, "ratio_mean": 7 / 6, "ratio_max": 2,
@@ -131,10 +144,8 @@ def clip_shares(ratios, advantage, **settings):
     """(clip_low, clip_high) of one row."""
     ratio_BT = torch.tensor([ratios], dtype=torch.float64)
     count = len(ratios)
-    loss = policy_loss(
-        ratio_BT.log(), torch.zeros(1, count), torch.tensor([advantage]), torch.ones(1, count), num_tokens=count,
-        num_sequences=1, max_completion_length=count, **settings,
-    )  # fmt: skip
+    ones_BT = torch.ones(1, count)
+    loss = loss_of(ratio_BT.log(), torch.zeros(1, count), torch.tensor([advantage]), ones_BT, **settings)
     metrics = metric_values(loss.metrics)
     return metrics["clip_low"], metrics["clip_high"]
 
@@ -145,7 +156,7 @@ def test_clip_shares():
         assert clip_shares([1.5, 0.5, 0.7, 1.0], advantage) == expected
     # at a bound nothing is cut
     for advantage in (1.0, -1.0):
-        assert clip_shares([1.0], advantage, epsilon=0.0, epsilon_high=0.0) == (0, 0)
+        assert clip_shares([0.5, 1.5], advantage, epsilon=0.5, epsilon_high=0.5) == (0, 0)
     # the cap of cispo does not look at the sign; sapo cuts nothing
     for advantage in (1.0, -1.0):
         assert clip_shares([1.0, 2.0, 3.0, 0.1], advantage, loss_type="cispo", cispo_cap=2.5) == (0, 0.25)
@@ -154,17 +165,15 @@ def test_clip_shares():
 
 
 def test_defaults_are_those_documented():
-    given = {name: parameter.default for name, parameter in inspect.signature(policy_loss).parameters.items()}
-    assert given == {name: inspect.Parameter.empty for name in (
-        "logprob_BT", "old_logprob_BT", "advantage_B", "mask_BT",
-        "num_tokens", "num_sequences", "max_completion_length",
-    )} | {
-        "num_micro_batches": 1, "loss_type": "dapo", "epsilon": 0.2, "epsilon_high": 0.28, "delta": None,
-        "cispo_cap": 5.0, "sapo_temperature_pos": 1.0, "sapo_temperature_neg": 1.05,
-        "importance_sampling_level": "token", "beta": 0.0, "kl_estimator": "k3", "ref_logprob_BT": None,
-        "sampler_correction": "none", "sampler_bounds": (0.0, 2.0), "sampler_logprob_BT": None, "entropy_BT": None,
-        "entropy_threshold": None, "entropy_coef": 0.0,
+    documented = {
+        "loss_type": "dapo", "epsilon": 0.2, "epsilon_high": 0.28, "delta": None, "cispo_cap": 5.0,
+        "sapo_temperature_pos": 1.0, "sapo_temperature_neg": 1.05, "importance_sampling_level": "token", "beta": 0.0,
+        "kl_estimator": "k3", "sampler_correction": "token_truncate", "sampler_bounds": (0.0, 2.0),
+        "entropy_coef": 0.0,
     }  # fmt: skip
+    assert documented.items() <= LossSettings().model_dump().items()
+    step = StepTotals(1, 2, 3)
+    assert (step.num_micro_batches, step.entropy_threshold) == (1, None)
 
 
 def random_rows(seed, lengths=(5, 1, 3, 7), spread=1.0):
@@ -201,11 +210,9 @@ def tensors(rows, width=8, pad=NAN, side="right"):
 def run(data, **settings):
     """(value, logprob gradient) of the tensors of `tensors`, all optional inputs handed over."""
     logprob_BT = data["logprob"].clone().requires_grad_()
-    sizes = dict(num_tokens=int(data["mask"].sum()), num_sequences=len(data["mask"]), max_completion_length=9)
-    loss = policy_loss(
-        logprob_BT, data["old"], data["advantage"], data["mask"],
-        sampler_logprob_BT=data["sampler"], ref_logprob_BT=data["ref"], entropy_BT=data["entropy"],
-        **(sizes | settings),
+    loss = loss_of(
+        logprob_BT, data["old"], data["advantage"], data["mask"], data["sampler"], data["ref"], data["entropy"],
+        **settings,
     )  # fmt: skip
     loss.value.backward()
     return loss.value.detach(), logprob_BT.grad, loss.metrics
@@ -342,11 +349,6 @@ def test_a_step_without_tokens_on_this_rank_adds_nothing_to_the_metrics():
     empty = run(data | {"mask": torch.zeros_like(data["mask"])}, **settings)[2]
     merged = merge_metrics([empty, full, empty])
     assert metric_values(merged) == metric_values(full)
-    sum_S, max_M = merged.stacked()
-    assert metric_values(merged.with_values(sum_S, max_M)) == metric_values(full)
-    for wrong in ((sum_S[1:], max_M), (sum_S, max_M[1:])):
-        with pytest.raises(ValueError, match="shorter"):
-            merged.with_values(*wrong)
 
 
 @pytest.mark.parametrize(("loss_type", "level"), LEVELS)
@@ -356,11 +358,10 @@ def test_huge_log_ratios_stay_finite(loss_type, level, advantage):
         logprob_BT = torch.full((2, 3), -1.0, dtype=dtype, requires_grad=True)
         other_BT = logprob_BT.detach() + shift
         for correction in CORRECTIONS:
-            loss = policy_loss(
-                logprob_BT, other_BT, torch.full((2,), advantage), torch.ones(2, 3), loss_type=loss_type,
-                importance_sampling_level=level, beta=0.1, kl_estimator=kl, ref_logprob_BT=other_BT,
-                sampler_correction=correction, sampler_logprob_BT=other_BT - shift, num_tokens=6, num_sequences=2,
-                max_completion_length=3,
+            loss = loss_of(
+                logprob_BT, other_BT, torch.full((2,), advantage), torch.ones(2, 3), sampler_BT=other_BT - shift,
+                ref_BT=other_BT, loss_type=loss_type, importance_sampling_level=level, beta=0.1, kl_estimator=kl,
+                sampler_correction=correction,
             )  # fmt: skip
             (grad,) = torch.autograd.grad(loss.value, logprob_BT)
             assert loss.value.isfinite(), (dtype, shift, kl, correction)
@@ -368,8 +369,7 @@ def test_huge_log_ratios_stay_finite(loss_type, level, advantage):
 
 
 def test_ratios_are_bounded_by_exp_20():
-    loss = policy_loss(torch.zeros(1, 1), torch.full((1, 1), -30.0), torch.ones(1), torch.ones(1, 1), num_tokens=1,
-                       num_sequences=1, max_completion_length=1)  # fmt: skip
+    loss = loss_of(torch.zeros(1, 1), torch.full((1, 1), -30.0), torch.ones(1), torch.ones(1, 1))
     assert metric_values(loss.metrics)["ratio_max"] == pytest.approx(math.exp(20), rel=1e-5)
 
 
@@ -426,9 +426,9 @@ def test_entropy_quantile_is_the_share_of_active_tokens():
         (dict(sampler_bounds=(1.5, 2.0)), "sampler_bounds"),
         (dict(sampler_bounds=(-0.1, 2.0)), "sampler_bounds"),
         (dict(beta=0.1, kl_estimator="k4"), "kl_estimator"),
-        (dict(epsilon=-0.1), "epsilon"),
-        (dict(epsilon=1.1), "epsilon"),
-        (dict(epsilon_high=-0.1), "epsilon_high"),
+        (dict(epsilon=0.0), "epsilon"),
+        (dict(epsilon=1.0), "epsilon"),
+        (dict(epsilon_high=0.0), "epsilon_high"),
         (dict(delta=1.28), "delta"),
         (dict(delta=3.0, loss_type="cispo"), "delta"),
         (dict(delta=3.0, loss_type="sapo"), "delta"),
@@ -436,36 +436,35 @@ def test_entropy_quantile_is_the_share_of_active_tokens():
 )  # fmt: skip
 def test_contradictions_are_refused(settings, reason):
     with pytest.raises(ValueError, match=reason):
-        run(tensors(random_rows(1)), **settings)
+        LossSettings(**settings)
 
 
 def test_edge_settings_are_allowed():
-    run(tensors(random_rows(1)), epsilon=0.0, epsilon_high=0.0, delta=1.01, sampler_bounds=(0.0, 1.0))
-    run(tensors(random_rows(1)), epsilon=1.0, sampler_bounds=(1.0, 1.0))
+    LossSettings(epsilon=0.01, epsilon_high=0.01, delta=1.02, sampler_bounds=(0.0, 1.0))
+    LossSettings(epsilon=0.99, sampler_bounds=(1.0, 1.0))
 
 
 def test_what_a_setting_needs_is_demanded():
     plain = torch.zeros(1, 2)
-    sizes = dict(num_tokens=2, num_sequences=1, max_completion_length=2)
     for settings in (dict(beta=0.1), dict(sampler_correction="token_mask"), dict(entropy_coef=0.1),
                      dict(entropy_threshold=0.1)):  # fmt: skip
         with pytest.raises(AssertionError, match="needs"):
-            policy_loss(plain, plain, torch.ones(1), torch.ones(1, 2), **sizes, **settings)
+            loss_of(plain, plain, torch.ones(1), torch.ones(1, 2), **settings)
     with pytest.raises(AssertionError, match="half precision"):
-        policy_loss(plain.bfloat16(), plain, torch.ones(1), torch.ones(1, 2), **sizes)
+        loss_of(plain.bfloat16(), plain, torch.ones(1), torch.ones(1, 2))
 
 
 def test_aggregate_guards_an_empty_step():
     zero_BT = torch.ones(1, 2)
     for loss_type in LOSS_TYPES:
-        assert aggregate(zero_BT, torch.zeros(1, 2, dtype=torch.bool), loss_type, 0, 0, 4, 0) == 0
+        assert aggregate(zero_BT, torch.zeros(1, 2, dtype=torch.bool), loss_type, StepTotals(0, 0, 4, 0)) == 0
 
 
 @pytest.mark.parametrize("loss_type", LOSS_TYPES)
 def test_one_token_is_its_own_mean(loss_type):
     only_BT = torch.tensor([[3.0, 99.0]])
-    assert aggregate(only_BT, torch.tensor([[True, False]]), loss_type, 1, 1, 1) == 3
-    assert aggregate(only_BT, torch.tensor([[True, True]]), "bnpo", 1, 1, 1, 2) == 25.5
+    assert aggregate(only_BT, torch.tensor([[True, False]]), loss_type, StepTotals(1, 1, 1)) == 3
+    assert aggregate(only_BT, torch.tensor([[True, True]]), "bnpo", StepTotals(1, 1, 1, 2)) == 25.5
 
 
 def test_extremes_are_those_of_active_tokens_and_metrics_have_no_graph():
@@ -479,3 +478,67 @@ def test_extremes_are_those_of_active_tokens_and_metrics_have_no_graph():
     assert values["ratio_max"] == pytest.approx(0.5)
     assert values["sampler_weight_min"] == pytest.approx(2.0)
     assert not any(value.requires_grad for value in (*metrics.sums.values(), *metrics.maxima.values()))
+
+
+def squared(tensors, settings):
+    """A loss of the user's own: it may read everything, and finds 0 outside the mask."""
+    parts = [tensors.logprob_BT, tensors.old_logprob_BT, tensors.sampler_logprob_BT, tensors.ref_logprob_BT]
+    assert not any(part[~tensors.mask_BT].any() for part in [*parts, tensors.entropy_BT])
+    log_ratio_BT = tensors.logprob_BT - tensors.old_logprob_BT
+    return (log_ratio_BT - settings.epsilon * tensors.advantage_B[:, None]) ** 2
+
+
+def raises(tensors, settings):
+    return tensors.nothing
+
+
+def without_gradient(tensors, settings):
+    return torch.zeros_like(tensors.logprob_BT)
+
+
+def one_number(tensors, settings):
+    return tensors.logprob_BT.sum()
+
+
+def no_tensor(tensors, settings):
+    return 1.0
+
+
+def takes_one(tensors):
+    return tensors.logprob_BT
+
+
+def test_a_loss_of_ones_own_stands_for_the_surrogate_and_the_other_terms_join_it():
+    data, name = tensors(random_rows(15)), f"{__name__}:squared"
+    value, grad, metrics = run(data, loss_type=name, epsilon=0.3)
+    log_ratio_BT = (data["logprob"] - data["old"]).nan_to_num()
+    distance_BT = (log_ratio_BT - 0.3 * data["advantage"][:, None]) * data["mask"]
+    torch.testing.assert_close(value, (distance_BT**2).sum() / 16)  # 16 tokens
+    torch.testing.assert_close(grad, 2 * distance_BT / 16)
+    assert metric_values(metrics)["clip_high"] == 0
+    more, _, _ = run(
+        data, loss_type=name, epsilon=0.3, beta=0.5, kl_estimator="k1", sampler_correction="token_truncate"
+    )
+    weight_BT = (data["old"] - data["sampler"]).nan_to_num().exp().clamp(0, 2)
+    kl_BT = (data["logprob"] - data["ref"]).nan_to_num()
+    torch.testing.assert_close(more, (distance_BT**2 * weight_BT + 0.5 * kl_BT).sum() / 16)
+    first, _, _ = run(data | {"old": None}, loss_type=name, epsilon=0.3)
+    torch.testing.assert_close(first, ((0.3 * data["advantage"][:, None] * data["mask"]) ** 2).sum() / 16)
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        ("raises", r"it raised AttributeError: .*nothing.*test_loss.py, line"),
+        ("without_gradient", "no gradient"),
+        ("one_number", r"it returned \(\); a loss for every token is a tensor \(4, 8\)"),
+        ("no_tensor", "it returned float"),
+        ("takes_one", "called with 2 arguments"),
+        ("squarde", "Did you mean 'squared'"),
+    ],
+)
+def test_what_a_loss_of_ones_own_does_wrong_is_one_message(function, reason):
+    with pytest.raises(UserError, match=reason):
+        run(tensors(random_rows(1)), loss_type=f"{__name__}:{function}")
+    with torch.no_grad():  # where a step teaches nothing there is no graph to ask for
+        loss_of(torch.zeros(1, 1), None, torch.zeros(1), torch.ones(1, 1), loss_type=f"{__name__}:without_gradient")

@@ -10,11 +10,11 @@ import torch
 from torch import nn
 
 from prewrite.algorithm.advantages import combine_rewards, group_advantages
-from prewrite.algorithm.batching import collate, count_active
+from prewrite.algorithm.batching import collate
 from prewrite.algorithm.logprobs import chunked_logprobs
-from prewrite.algorithm.losses import aggregate, kl_divergence, policy_loss
+from prewrite.algorithm.losses import LossTensors, StepTotals, aggregate, kl_divergence, policy_loss
 from prewrite.algorithm.metrics import metric_values
-from prewrite.config import Config, TrainingSettings
+from prewrite.config import Config, LossSettings, TrainingSettings
 from prewrite.config.loading import check_world
 from prewrite.errors import UserError
 from prewrite.rewards.solving import soft_overlong
@@ -37,14 +37,18 @@ def tensor(values):
     return torch.tensor([math.nan if value is None else value for value in values], dtype=torch.float64)
 
 
+def loss_of(logprob_BT, old_BT, advantage_B, mask_BT, length=1, ref_BT=None, **settings):
+    """`policy_loss` of one micro-batch that is the whole step."""
+    tensors = LossTensors(logprob_BT, old_BT, advantage_B, mask_BT, ref_logprob_BT=ref_BT)
+    totals = StepTotals(int(mask_BT.sum()), len(mask_BT), max_completion_length=length)
+    return policy_loss(tensors, LossSettings(sampler_correction="none", **settings), totals)
+
+
 def token_losses(ratios, advantages, **settings):
     """One rollout of one token for each ratio; dapo, so that the value is their mean."""
     logprob_BT = torch.tensor(ratios, dtype=torch.float64).log()[:, None].requires_grad_()
     count = len(ratios)
-    loss = policy_loss(
-        logprob_BT, torch.zeros(count, 1), torch.tensor(advantages), torch.ones(count, 1), loss_type="dapo",
-        num_tokens=count, num_sequences=count, max_completion_length=1, **settings,
-    )  # fmt: skip
+    loss = loss_of(logprob_BT, torch.zeros(count, 1), torch.tensor(advantages), torch.ones(count, 1), **settings)
     loss.value.backward()
     return loss, logprob_BT.grad
 
@@ -86,12 +90,13 @@ def clip_fraction(case):
 
 def reduce(case):
     mask_BT = torch.tensor(case["mask"], dtype=torch.bool)
-    sizes = (int(mask_BT.sum()), int(mask_BT.any(1).sum()), case.get("max_completion_length", mask_BT.shape[1]))
+    length = case.get("max_completion_length", mask_BT.shape[1])
+    step = StepTotals(int(mask_BT.sum()), int(mask_BT.any(1).sum()), length)
     expected = dict(case["expected"])
     finite_grad = expected.pop("finite_grad", False)
     for loss_type, value in expected.items():
         per_token_BT = torch.tensor(case["per_token"], dtype=torch.float64, requires_grad=True)
-        got = aggregate(per_token_BT, mask_BT, loss_type, *sizes)
+        got = aggregate(per_token_BT, mask_BT, loss_type, step)
         got.backward()
         assert got.item() == pytest.approx(value)
         if finite_grad:
@@ -106,8 +111,7 @@ def kl_k3(case):
 def policy_loss_backward(case):
     logprob_BT = torch.tensor([case["logp"]], requires_grad=True)
     old_BT, mask_BT = torch.tensor([case["old_logp"]]), torch.tensor([case["mask"]])
-    sizes = dict(num_tokens=int(mask_BT.sum()), num_sequences=1, max_completion_length=mask_BT.shape[1])
-    loss = policy_loss(logprob_BT, old_BT, torch.tensor([case["advantage"]]), mask_BT, **sizes)
+    loss = loss_of(logprob_BT, old_BT, torch.tensor([case["advantage"]]), mask_BT)
     loss.value.backward()
     assert loss.value.isfinite() == case["expected"]["finite_loss"]
     assert logprob_BT.grad.isfinite().all() == case["expected"]["finite_grad"]
@@ -118,20 +122,17 @@ def kl_zero_variance_group(case):
     count = len(advantage_B)
     logprob_BT, ref_BT = torch.full((count, 1), case["logp"]), torch.full((count, 1), case["ref_logp"])
     for loss_type in ("grpo", "dapo"):
-        loss = policy_loss(
-            logprob_BT, logprob_BT, advantage_B, torch.ones(count, 1), loss_type=loss_type, beta=case["beta"],
-            ref_logprob_BT=ref_BT, num_tokens=count, num_sequences=count, max_completion_length=1,
-        )  # fmt: skip
+        settings = dict(ref_BT=ref_BT, loss_type=loss_type, beta=float(case["beta"]))
+        loss = loss_of(logprob_BT, logprob_BT, advantage_B, torch.ones(count, 1), **settings)
         assert loss.value.item() == pytest.approx(case["expected"], abs=1e-6)
 
 
 def ratio_dtype(case):
     now, old = torch.tensor([[case["logp"]]]), torch.tensor([[case["old_logp"]]])
-    sizes = dict(num_tokens=1, num_sequences=1, max_completion_length=1)
-    loss = policy_loss(now, old, torch.ones(1), torch.ones(1, 1), **sizes)
+    loss = loss_of(now, old, torch.ones(1), torch.ones(1, 1))
     assert metric_values(loss.metrics)["ratio_mean"] == pytest.approx(case["expected"], abs=case["tol"])
     with pytest.raises(AssertionError, match="half precision"):
-        policy_loss(now.bfloat16(), old.bfloat16(), torch.ones(1), torch.ones(1, 1), **sizes)
+        loss_of(now.bfloat16(), old.bfloat16(), torch.ones(1), torch.ones(1, 1))
 
 
 class CausalToy(nn.Module):
@@ -163,8 +164,7 @@ def ratio_first_step(case):
         old_BT = torch.zeros_like(mixed.sampler_logprob_BT[1:])
         old_BT[:, : alone.mask_BT.shape[1]] = model(alone)
         now_BT = model(mixed)[1:]
-    loss = policy_loss(now_BT, old_BT, torch.ones(1), mixed.mask_BT[1:], num_tokens=4, num_sequences=1,
-                       max_completion_length=9)  # fmt: skip
+    loss = loss_of(now_BT, old_BT, torch.ones(1), mixed.mask_BT[1:])
     metrics = metric_values(loss.metrics)
     assert metrics["ratio_mean"] == pytest.approx(case["expected"], abs=case["atol"])
     assert metrics["ratio_max"] == pytest.approx(case["expected"], abs=case["atol"])
@@ -208,10 +208,11 @@ def logp_top_p_bias(case):
 
 
 def eos_mask(case):
-    assert count_active(case["completion_ids"], case["eos_token_ids"]) == sum(case["expected"])
-    ids = tuple(case["completion_ids"])
-    batch = collate([Sample((1,), ids, (-1.0,) * len(ids), "", "stop")], [1.0], pad_token_id=case["pad_token_id"],
-                    eos_token_ids=case["eos_token_ids"])  # fmt: skip
+    # A sampler ends a completion at its first EOS; what follows in the case is padding here, of a longer row's width.
+    ids, ends = case["completion_ids"], case["eos_token_ids"]
+    kept = ids[: min((ids.index(end) + 1 for end in ends if end in ids), default=len(ids))]
+    samples = [Sample((1,), tuple(row), (-1.0,) * len(row), "", "stop") for row in (kept, ids)]
+    batch = collate(samples, [1.0, 1.0], pad_token_id=case["pad_token_id"])
     assert batch.mask_BT[0].tolist() == [bool(m) for m in case["expected"]]
 
 

@@ -42,6 +42,28 @@ def test_a_step_leaves_all_ranks_and_a_mixed_reference_with_the_same_weights(one
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
+def test_a_step_that_is_not_finite_on_one_rank_is_taken_on_none(ranks: int, request: pytest.FixtureRequest) -> None:
+    """Rows are dealt out in turn, so that the second of two ranks has rows 1 and 3."""
+    report = request.getfixturevalue("one_rank" if ranks == 1 else "two_ranks")
+    rows = {
+        1: "nan in row 0 and nan in row 1 and nan in row 2 and in 1 more places",
+        2: "nan in row 1 and nan in row 3",
+    }
+    expected = {
+        "nan": f"step 3: the loss is {rows[ranks]}, counted",
+        "gap": "the sampler gap is inf in row 1, counted",
+        "steep": "step 3: the gradient norm, with a finite loss, is inf in rows 0 to 3, counted",
+    }
+    assert set(report["refusals"]) == {"ZeRO-3", "ZeRO-1", "ZeRO-1, bfloat16"}
+    for kind, by_rank in report["refusals"].items():
+        for found in by_rank:
+            assert set(found) == set(expected), kind
+            for name, (message, before, after) in found.items():
+                assert expected[name] in message, (kind, name)
+                assert after == before, (kind, name)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
 def test_the_push_is_what_makes_the_sampler_follow(
     ranks: int, shallow_model: str, request: pytest.FixtureRequest
 ) -> None:

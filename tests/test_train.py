@@ -94,11 +94,17 @@ def test_every_extra_of_the_algorithm_runs_together(tmp_path: Path) -> None:
     assert set(steps) == {1}, "one generation served all four steps"
 
 
-def test_a_reward_that_raises_on_one_rank_ends_every_rank(tmp_path: Path, shallow_model: str) -> None:
-    """system-034. No launcher ends the rank that is well, so it must learn of the fault.
+@pytest.mark.parametrize("broken", ["reward", "loss"])
+def test_a_second_step_that_breaks_on_one_rank_ends_every_rank(broken: str, tmp_path: Path, shallow_model: str) -> None:
+    """system-034. No launcher ends the rank that is well, so it must learn of the fault. Both functions are a user's.
 
     On an instruction that formatting or a default encoding would break: system-054, system-055, system-056, system-057.
     """
+    functions = {
+        "reward": ("tests.ranks.broken_reward:breaks_on_rank_1", "tests.ranks.broken_loss:reinforce"),
+        "loss": ("tests.ranks.broken_reward:length", "tests.ranks.broken_loss:nan_in_the_second_step"),
+    }
+    reward, loss = functions[broken]
     rows = tmp_path / "rows.jsonl"
     rows.write_text(json.dumps({"instruction": HARD_TEXT, "dataset_name": "sentiment"}, ensure_ascii=False), "utf-8")
     with FaultServer(a_label) as server:
@@ -109,7 +115,8 @@ def test_a_reward_that_raises_on_one_rank_ends_every_rank(tmp_path: Path, shallo
             "task_model.model=task",
             "data.tasks=[]",
             f"instructions_file={rows}",
-            'reward_funcs=["tests.ranks.broken_reward:breaks_on_rank_1"]',
+            f'reward_funcs=["{reward}"]',
+            f"loss_type={loss}",
         )
         command = [sys.executable, "train.py", *SMALL, *settings]
         world = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "LC_ALL": "C"}
@@ -122,11 +129,19 @@ def test_a_reward_that_raises_on_one_rank_ends_every_rank(tmp_path: Path, shallo
                     os.killpg(process.pid, signal.SIGKILL)
         queries = [query_of(body) for body in server.bodies]
     assert (code_0, code_1) == (2, 2), told_by_0[-3000:] + told_by_1[-3000:]
-    assert "it raised ZeroDivisionError: the reward broke (" in told_by_1
     assert "Traceback" not in told_by_0 + told_by_1
-    assert [step["step"] for step in read_lines(tmp_path / "quickstart" / "metrics.jsonl")] == [1]
-    assert {row["instruction"] for row in read_lines(tmp_path / "quickstart" / "log.jsonl")} == {HARD_TEXT}
+    (first,) = read_lines(tmp_path / "quickstart" / "metrics.jsonl")
+    assert (first["step"], first["grad_norm"] > 0) == (1, True)
+    log = read_lines(tmp_path / "quickstart" / "log.jsonl")
+    assert {row["instruction"] for row in log} == {HARD_TEXT}
     assert sum(query.startswith(f"{HARD_TEXT}\nSentence: ") for query in queries) == 12, "one for each dev example"
+    if broken == "reward":
+        assert "it raised ZeroDivisionError: the reward broke (" in told_by_1
+        assert [row["step"] for row in log] == [1] * 8
+    else:  # every rank knows it, and the first tells it
+        assert "step 2: the loss is nan in rows 4 to 7, counted from 0 in the lines of log.jsonl's step 2." in told_by_0
+        assert "nan" not in told_by_1
+        assert [row["step"] for row in log] == [1] * 8 + [2] * 8
 
 
 def test_the_server_answers_and_ctrl_c_leaves_none_and_a_readable_run_folder(

@@ -108,8 +108,8 @@ def test_every_rank_plans_the_same_forwards_and_every_row_is_trained_once(shape:
         assert len({micro.num_chunks for micro in micros}) == 1, "a head call is a collective"
     rows = [row for plan in plans for micro in plan.micro_batches for row in micro.rows]
     assert sorted(rows) == [0, 1, 2, 3, 4]
-    assert {plan.num_tokens for plan in plans} == {17}
-    assert {plan.num_sequences for plan in plans} == {5}
+    assert {plan.totals.num_tokens for plan in plans} == {17}
+    assert {plan.totals.num_sequences for plan in plans} == {5}
 
 
 def test_a_step_of_flat_groups_teaches_nothing_unless_another_term_pulls() -> None:
@@ -199,6 +199,8 @@ def test_the_alarm_hears_a_jump_of_the_gap_above_its_floor() -> None:
         alarm.hear(step, gap)
     with pytest.raises(RuntimeError, match=r"step 5: .* jumped to 0.600 from a running median of 0.055"):
         alarm.hear(5, 0.6)
+    with pytest.raises(AssertionError, match="blind"):
+        alarm.hear(6, math.nan)
     noisy = GapAlarm(floor=0.5)
     for step in range(30):
         noisy.hear(step, 0.6)  # above the floor, and no jump

@@ -4,13 +4,10 @@ Legend: B rollouts, F reward functions, G generations of one request, N groups (
 NaN stands for "no verdict" throughout.
 """
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 
-ScaleRewards = Literal["group", "batch", "none"]
-Aggregation = Literal["sum_then_normalize", "normalize_then_sum"]
+from prewrite.config.loss import Aggregation, ScaleRewards
 
 # Rewards of a group closer together than this, relative to their size (at least 1), differ by float noise only.
 FLAT_SPREAD = 1e-6

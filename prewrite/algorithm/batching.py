@@ -5,7 +5,7 @@ Rows are padded on the right: under causal attention nothing before the padding 
 needed and positions are 0, 1, 2, ... in every row. Targets are shifted here, once.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -82,14 +82,12 @@ def collate(
     advantages: Sequence[float] | Tensor,
     *,
     pad_token_id: int,
-    eos_token_ids: Collection[int] = (),
     has_verdict: Sequence[bool] | None = None,
     mask_truncated_completions: bool = False,
 ) -> Batch:
     """Samples and their advantages as one `Batch`.
 
     pad_token_id: fills the input; masks never look at it, since it may equal EOS.
-    eos_token_ids: tokens after a completion's first EOS leave the mask. A sampler that stops at EOS gives none.
     has_verdict: False = no verdict: the row leaves the mask, and with it num_tokens and num_sequences.
     mask_truncated_completions: rows with finish_reason "length" leave the mask too (DAPO, overlong filtering).
     """
@@ -113,9 +111,9 @@ def collate(
         is_truncated = sample.finish_reason == "length"
         if (has_verdict is not None and not has_verdict[row]) or (mask_truncated_completions and is_truncated):
             continue
-        count, start = count_active(sample.completion_ids, eos_token_ids), len(sample.prompt_ids) - 1
-        mask_BT[row, start : start + count] = True
-        sampler_logprob_BT[row, start : start + count] = sample.sampler_logprobs[:count]
+        start = len(sample.prompt_ids) - 1
+        mask_BT[row, start:length] = True
+        sampler_logprob_BT[row, start:length] = sample.sampler_logprobs
     return Batch(
         torch.from_numpy(input_ids_BT),
         torch.from_numpy(target_BT),
@@ -126,12 +124,6 @@ def collate(
         num_tokens=int(mask_BT.sum()),
         num_positions=int(length_B.sum()),
     )
-
-
-def count_active(completion_ids: Sequence[int], eos_token_ids: Collection[int]) -> int:
-    """How many tokens the mask keeps: those up to and including the first EOS, all where there is none."""
-    ends = (completion_ids.index(token) + 1 for token in eos_token_ids if token in completion_ids)
-    return min(ends, default=len(completion_ids))
 
 
 def micro_batches(batch: Batch, *, size: int) -> list[list[int]]:

@@ -3,22 +3,65 @@
 Legend: B rollouts of a micro-batch, T target positions; a trailing 1 is a dimension of size 1.
 """
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from prewrite.algorithm.metrics import LossMetrics
+from prewrite.config.loss import KLEstimator, Level, LossSettings, SamplerCorrection
+from prewrite.errors import UserError
 
-LossType = Literal["grpo", "dapo", "bnpo", "dr_grpo", "cispo", "sapo"]
-Level = Literal["token", "sequence"]
-KLEstimator = Literal["k1", "k2", "k3"]
-SamplerCorrection = Literal["none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
-
-LOSS_TYPES = ("grpo", "dapo", "bnpo", "dr_grpo", "cispo", "sapo")
 # exp(20) = 4.9e8 is far outside every clip, and small enough that sums and products of it stay finite in float32.
 LARGEST_LOG_RATIO = 20.0
+
+
+@dataclass(frozen=True)
+class LossTensors:
+    """A micro-batch as the loss reads it: float32 or float64; what stands outside the mask is never read, NaN included.
+
+    logprob_BT: of the chosen tokens under the policy now, with gradient.
+    old_logprob_BT: under the policy at rollout, without gradient; None = the policy has not moved since, ratio 1.
+    advantage_B: from `group_advantages`; 0 for rollouts without verdict, whose rows are masked.
+    mask_BT: bool, completion tokens up to and including the first EOS.
+    sampler_logprob_BT: under the sampler. ref_logprob_BT: under the reference, where beta is not 0.
+    entropy_BT: nats; with gradient where entropy_coef is not 0.
+    """
+
+    logprob_BT: Tensor
+    old_logprob_BT: Tensor | None
+    advantage_B: Tensor
+    mask_BT: Tensor
+    sampler_logprob_BT: Tensor | None = None
+    ref_logprob_BT: Tensor | None = None
+    entropy_BT: Tensor | None = None
+
+    def masked(self) -> "LossTensors":
+        """The same, 0 outside the mask, with old_logprob_BT in any case."""
+        mask_BT = self.mask_BT.bool()
+        old_BT = self.logprob_BT.detach() if self.old_logprob_BT is None else self.old_logprob_BT
+        names = ("sampler_logprob_BT", "ref_logprob_BT", "entropy_BT")
+        given = {name: value for name in names if (value := getattr(self, name)) is not None}
+        given |= {"logprob_BT": self.logprob_BT, "old_logprob_BT": old_BT}
+        return replace(self, mask_BT=mask_BT, **{name: _masked(value, mask_BT) for name, value in given.items()})
+
+
+@dataclass(frozen=True)
+class StepTotals:
+    """What a micro-batch cannot know of its optimizer step, which is the same in all of them, on every rank.
+
+    num_tokens, num_sequences: active tokens, and rows with at least one.
+    max_completion_length: of the run. num_micro_batches: those with an active token; bnpo alone reads it.
+    entropy_threshold: only tokens with at least this entropy carry the surrogate (arXiv 2506.01939): a number of the
+        whole step (`entropy_quantile`), so that it does not depend on the cut. Denominators count all tokens.
+    """
+
+    num_tokens: int
+    num_sequences: int
+    max_completion_length: int
+    num_micro_batches: int = 1
+    entropy_threshold: float | None = None
 
 
 @dataclass(frozen=True)
@@ -29,35 +72,8 @@ class PolicyLoss:
     metrics: LossMetrics
 
 
-def policy_loss(
-    logprob_BT: Tensor,
-    old_logprob_BT: Tensor | None,
-    advantage_B: Tensor,
-    mask_BT: Tensor,
-    *,
-    num_tokens: int,
-    num_sequences: int,
-    max_completion_length: int,
-    num_micro_batches: int = 1,
-    loss_type: LossType = "dapo",
-    epsilon: float = 0.2,
-    epsilon_high: float = 0.28,
-    delta: float | None = None,
-    cispo_cap: float = 5.0,
-    sapo_temperature_pos: float = 1.0,
-    sapo_temperature_neg: float = 1.05,
-    importance_sampling_level: Level = "token",
-    beta: float = 0.0,
-    kl_estimator: KLEstimator = "k3",
-    ref_logprob_BT: Tensor | None = None,
-    sampler_correction: SamplerCorrection = "none",
-    sampler_bounds: tuple[float, float] = (0.0, 2.0),
-    sampler_logprob_BT: Tensor | None = None,
-    entropy_BT: Tensor | None = None,
-    entropy_threshold: float | None = None,
-    entropy_coef: float = 0.0,
-) -> PolicyLoss:
-    """One micro-batch's share of the loss of an optimizer step.
+def policy_loss(tensors: LossTensors, settings: LossSettings, step: StepTotals) -> PolicyLoss:
+    """One micro-batch's share of the loss of an optimizer step; every name below is one of the three records'.
 
         token_loss = -surrogate(ratio, advantage) * sampler_weight * (entropy >= entropy_threshold)
                      + beta * kl - entropy_coef * entropy
@@ -71,83 +87,87 @@ def policy_loss(
         cispo    the same, with the capped, detached ratio in place of the clip               arXiv 2506.13585
         dr_grpo  sum over tokens / (num_sequences * max_completion_length)                    arXiv 2503.20783
         bnpo     sum over tokens / active tokens of this micro-batch / num_micro_batches
+        a function of the user's own gives -surrogate (`own_token_loss`); sum over tokens / num_tokens, as dapo
 
-    num_tokens, num_sequences: active tokens, and rows with at least one, of the whole optimizer step, over all
-    micro-batches and ranks. So the shares *sum* to the step's loss, however it is cut, and nothing may average them
-    again. bnpo alone depends on the cut; num_micro_batches (of the step, over all ranks, with an active token) is
-    read by it alone.
+    num_tokens and num_sequences are of the whole optimizer step, over all micro-batches and ranks. So the shares *sum*
+    to the step's loss, however it is cut, and nothing may average them again. bnpo alone depends on the cut.
+    The KL term is not weighted by the sampler correction. delta: dual clip, arXiv 1912.09729.
 
     The surprise: in a first pass over fresh rollouts every ratio is 1 and grpo's value is about 0, since advantages
     of a group sum to 0. The gradient is not 0: it is REINFORCE's, advantage * grad logprob.
 
-    Args, the tensors float32 or float64; what stands outside the mask is never read, NaN included:
-        logprob_BT: of the chosen tokens under the policy now, with gradient.
-        old_logprob_BT: under the policy at rollout, without gradient; None = the policy has not moved since, ratio 1.
-        advantage_B: from `group_advantages`; 0 for rollouts without verdict, whose rows are masked.
-        mask_BT: bool, completion tokens up to and including the first EOS.
-        epsilon, epsilon_high: the ratio is clipped to [1 - epsilon, 1 + epsilon_high]; DAPO takes the upper one wider.
-        delta: bounds the ratio from above where the advantage is negative (dual clip, arXiv 1912.09729).
-        cispo_cap: upper bound of the detached ratio. sapo_temperature_pos, _neg: sharpness of the gate by A's sign.
-        beta, kl_estimator, ref_logprob_BT: see `kl_divergence`. The KL term is not weighted by the sampler correction.
-        sampler_correction, sampler_bounds, sampler_logprob_BT: see `sampler_weight`.
-        entropy_BT: nats; with gradient where entropy_coef is not 0.
-        entropy_threshold: only tokens with at least this entropy carry the surrogate (arXiv 2506.01939); a number of
-            the whole step (`entropy_quantile`), so that it does not depend on the cut. Denominators count all tokens.
-
-    ValueError: settings that contradict one another (see `_refuse_contradictions`).
+    UserError: what a loss of the user's own does wrong.
     """
-    _refuse_contradictions(
-        loss_type, epsilon, epsilon_high, delta, importance_sampling_level, sampler_correction, sampler_bounds
-    )
-    assert logprob_BT.dtype in (torch.float32, torch.float64), "half precision rounds away the ratio: pass float32"
-    mask_BT = mask_BT.bool()
-    logprob_BT = _masked(logprob_BT, mask_BT)
-    old_logprob_BT = logprob_BT.detach() if old_logprob_BT is None else _masked(old_logprob_BT, mask_BT)
-    advantage_B1 = advantage_B.to(logprob_BT.dtype)[:, None]
+    assert tensors.logprob_BT.dtype in (torch.float32, torch.float64), "half precision rounds the ratio: pass float32"
+    tensors = tensors.masked()
+    logprob_BT, old_logprob_BT, mask_BT = tensors.logprob_BT, tensors.old_logprob_BT, tensors.mask_BT
+    assert old_logprob_BT is not None
+    advantage_B1 = tensors.advantage_B.to(logprob_BT.dtype)[:, None]
+    loss_type, entropy_BT = settings.loss_type, tensors.entropy_BT
 
-    ratio_BT = importance_ratio(logprob_BT - old_logprob_BT, mask_BT, importance_sampling_level)
-    if loss_type == "cispo":
-        token_loss_BT = -capped_surrogate(ratio_BT, logprob_BT, advantage_B1, cispo_cap)
-        is_low_BT, is_high_BT = torch.zeros_like(mask_BT), ratio_BT > cispo_cap
+    ratio_BT = importance_ratio(logprob_BT - old_logprob_BT, mask_BT, settings.importance_sampling_level)
+    is_low_BT = is_high_BT = torch.zeros_like(mask_BT)
+    if own_loss := settings.own_loss():
+        token_loss_BT = own_token_loss(own_loss, tensors, settings)
+    elif loss_type == "cispo":
+        token_loss_BT = -capped_surrogate(ratio_BT, logprob_BT, advantage_B1, settings.cispo_cap)
+        is_high_BT = ratio_BT > settings.cispo_cap
     elif loss_type == "sapo":
-        token_loss_BT = -gated_surrogate(ratio_BT, advantage_B1, sapo_temperature_pos, sapo_temperature_neg)
-        is_low_BT = is_high_BT = torch.zeros_like(mask_BT)
+        temperatures = settings.sapo_temperature_pos, settings.sapo_temperature_neg
+        token_loss_BT = -gated_surrogate(ratio_BT, advantage_B1, *temperatures)
     else:
-        token_loss_BT = -clipped_surrogate(ratio_BT, advantage_B1, epsilon, epsilon_high, delta)
+        epsilon, epsilon_high = settings.epsilon, settings.epsilon_high
+        token_loss_BT = -clipped_surrogate(ratio_BT, advantage_B1, epsilon, epsilon_high, settings.delta)
         is_low_BT = (advantage_B1 < 0) & (ratio_BT < 1 - epsilon)
         is_high_BT = (advantage_B1 > 0) & (ratio_BT > 1 + epsilon_high)
     token_metrics = {"clip_low": is_low_BT, "clip_high": is_high_BT, "ratio_mean": ratio_BT}
     extremes = {"ratio_max": ratio_BT}
 
-    if sampler_correction != "none":
-        assert sampler_logprob_BT is not None, f"sampler_correction={sampler_correction} needs sampler_logprob_BT"
-    if sampler_logprob_BT is not None:
-        gap_BT = old_logprob_BT - _masked(sampler_logprob_BT, mask_BT)
+    if tensors.sampler_logprob_BT is None:
+        assert settings.sampler_correction == "none", "sampler_correction needs sampler_logprob_BT"
+    else:
+        gap_BT = old_logprob_BT - tensors.sampler_logprob_BT
         token_metrics["sampler_gap"] = gap_BT.abs()
         extremes["sampler_gap_max"] = gap_BT.abs()
-        if sampler_correction != "none":
-            weight_BT, is_cut_BT = sampler_weight(gap_BT, sampler_correction, sampler_bounds)
+        if settings.sampler_correction != "none":
+            weight_BT, is_cut_BT = sampler_weight(gap_BT, settings.sampler_correction, settings.sampler_bounds)
             token_loss_BT = token_loss_BT * weight_BT
             token_metrics |= {"sampler_weight_mean": weight_BT, "sampler_cut": is_cut_BT}
             extremes["sampler_weight_min"] = -weight_BT
     if entropy_BT is not None:
         token_metrics["entropy"] = entropy_BT
-    if entropy_threshold is not None:
+    if step.entropy_threshold is not None:
         assert entropy_BT is not None, "entropy_threshold needs entropy_BT"
-        token_loss_BT = token_loss_BT * (entropy_BT >= entropy_threshold)
-    if beta != 0:
-        assert ref_logprob_BT is not None, f"beta={beta} needs ref_logprob_BT"
-        kl_BT = kl_divergence(logprob_BT, ref_logprob_BT, kl_estimator)
-        token_loss_BT = token_loss_BT + beta * kl_BT
+        token_loss_BT = token_loss_BT * (entropy_BT >= step.entropy_threshold)
+    if settings.beta != 0:
+        assert tensors.ref_logprob_BT is not None, "beta needs ref_logprob_BT"
+        kl_BT = kl_divergence(logprob_BT, tensors.ref_logprob_BT, settings.kl_estimator)
+        token_loss_BT = token_loss_BT + settings.beta * kl_BT
         token_metrics["kl"] = kl_BT
-    if entropy_coef != 0:
+    if settings.entropy_coef != 0:
         assert entropy_BT is not None, "entropy_coef needs entropy_BT"
-        token_loss_BT = token_loss_BT - entropy_coef * entropy_BT
+        token_loss_BT = token_loss_BT - settings.entropy_coef * entropy_BT
 
-    value = aggregate(
-        token_loss_BT, mask_BT, loss_type, num_tokens, num_sequences, max_completion_length, num_micro_batches
-    )
+    value = aggregate(token_loss_BT, mask_BT, loss_type, step)
     return PolicyLoss(value, _metrics(value, mask_BT, token_metrics, extremes))
+
+
+def own_token_loss(function: Callable[..., Tensor], tensors: LossTensors, settings: LossSettings) -> Tensor:
+    """token_loss_BT of a loss of the user's own: function(tensors, settings), in the place of -surrogate.
+
+    It gets what `LossTensors.masked` gives, and returns a loss for every token, [B, T], made from logprob_BT, so that
+    it has a gradient. What it returns outside the mask is not read. Rows may have no active token, all of them in an
+    empty micro-batch. Sampler correction, entropy threshold, KL term and entropy bonus join it as the settings say.
+    UserError: it raised, or returned something else.
+    """
+    token_loss_BT = function(tensors, settings)
+    shape = tuple(tensors.logprob_BT.shape)
+    got = tuple(token_loss_BT.shape) if isinstance(token_loss_BT, Tensor) else type(token_loss_BT).__name__
+    if got != shape:
+        raise UserError(f"loss {settings.loss_type}: it returned {got}; a loss for every token is a tensor {shape}.")
+    if tensors.logprob_BT.requires_grad and not token_loss_BT.requires_grad:
+        raise UserError(f"loss {settings.loss_type}: what it returned has no gradient; make it from logprob_BT.")
+    return token_loss_BT
 
 
 def importance_ratio(log_ratio_BT: Tensor, mask_BT: Tensor, level: Level) -> Tensor:
@@ -206,11 +226,9 @@ def kl_divergence(logprob_BT: Tensor, ref_logprob_BT: Tensor, estimator: KLEstim
         return -d_BT
     if estimator == "k2":
         return d_BT.square() / 2
-    if estimator == "k3":
-        # d is bounded in both terms: with the exp bounded alone the gradient would push the wrong way.
-        d_BT = d_BT.clamp(max=LARGEST_LOG_RATIO)
-        return torch.expm1(d_BT) - d_BT
-    raise ValueError(f"kl_estimator={estimator!r}: k1, k2 or k3")
+    # d is bounded in both terms: with the exp bounded alone the gradient would push the wrong way.
+    d_BT = d_BT.clamp(max=LARGEST_LOG_RATIO)
+    return torch.expm1(d_BT) - d_BT
 
 
 def entropy_quantile(entropy_BT: Tensor, mask_BT: Tensor, top_entropy_quantile: float) -> float:
@@ -221,54 +239,16 @@ def entropy_quantile(entropy_BT: Tensor, mask_BT: Tensor, top_entropy_quantile: 
     return float(entropy_N[max(0, round(top_entropy_quantile * len(entropy_N)) - 1)])
 
 
-def aggregate(
-    token_loss_BT: Tensor,
-    mask_BT: Tensor,
-    loss_type: LossType,
-    num_tokens: int,
-    num_sequences: int,
-    max_completion_length: int,
-    num_micro_batches: int = 1,
-) -> Tensor:
+def aggregate(token_loss_BT: Tensor, mask_BT: Tensor, loss_type: str, step: StepTotals) -> Tensor:
     """This micro-batch's share of the step's loss; the table in `policy_loss` gives each denominator's scope."""
     token_loss_BT = _masked(token_loss_BT, mask_BT)
     if loss_type in ("grpo", "sapo"):
-        return _row_mean(token_loss_BT, mask_BT).sum() / max(num_sequences, 1)
-    if loss_type in ("dapo", "cispo"):
-        return token_loss_BT.sum() / max(num_tokens, 1)
+        return _row_mean(token_loss_BT, mask_BT).sum() / max(step.num_sequences, 1)
     if loss_type == "dr_grpo":
-        return token_loss_BT.sum() / (max(num_sequences, 1) * max_completion_length)
+        return token_loss_BT.sum() / (max(step.num_sequences, 1) * step.max_completion_length)
     if loss_type == "bnpo":
-        return token_loss_BT.sum() / mask_BT.sum().clamp(min=1) / max(num_micro_batches, 1)
-    raise ValueError(f"loss_type={loss_type!r}: one of {', '.join(LOSS_TYPES)}")
-
-
-def _refuse_contradictions(
-    loss_type: str,
-    epsilon: float,
-    epsilon_high: float,
-    delta: float | None,
-    level: str,
-    sampler_correction: str,
-    sampler_bounds: tuple[float, float],
-) -> None:
-    if level not in ("token", "sequence"):
-        raise ValueError(f"importance_sampling_level={level!r}: token or sequence")
-    if level == "sequence" and loss_type != "grpo":
-        raise ValueError(
-            f"importance_sampling_level='sequence' with loss_type={loss_type!r}: a sequence's one ratio would be "
-            "weighed by its length, or is not defined; GSPO is loss_type='grpo'"
-        )
-    if not (0 <= epsilon <= 1 and epsilon_high >= 0):
-        raise ValueError(f"epsilon={epsilon}, epsilon_high={epsilon_high}: [1 - epsilon, 1 + epsilon_high] must hold 1")
-    if delta is not None and loss_type in ("cispo", "sapo"):
-        raise ValueError(f"delta with loss_type={loss_type!r}: there is no clip for it to bound")
-    if delta is not None and delta <= 1 + epsilon_high:
-        raise ValueError(f"delta={delta} must be above 1 + epsilon_high = {1 + epsilon_high}, or it undoes that clip")
-    if sampler_correction not in ("none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"):
-        raise ValueError(f"sampler_correction={sampler_correction!r}: none, or token_ or sequence_ truncate or mask")
-    if not 0 <= sampler_bounds[0] <= 1 <= sampler_bounds[1]:
-        raise ValueError(f"sampler_bounds={sampler_bounds}: a lower bound in [0, 1] and an upper one of at least 1")
+        return token_loss_BT.sum() / mask_BT.sum().clamp(min=1) / max(step.num_micro_batches, 1)
+    return token_loss_BT.sum() / max(step.num_tokens, 1)
 
 
 def _metrics(

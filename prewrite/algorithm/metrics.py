@@ -19,16 +19,6 @@ class LossMetrics:
     sums: Mapping[str, Tensor]
     maxima: Mapping[str, Tensor]
 
-    def stacked(self) -> tuple[Tensor, Tensor]:
-        """(sum_S, max_M): for two collectives over the ranks, one that adds and one that takes the maximum."""
-        return torch.stack(list(self.sums.values())), torch.stack(list(self.maxima.values()))
-
-    def with_values(self, sum_S: Tensor, max_M: Tensor) -> "LossMetrics":
-        """The same keys with other values: what `stacked` gave, after the collectives."""
-        return LossMetrics(
-            dict(zip(self.sums, sum_S.unbind(), strict=True)), dict(zip(self.maxima, max_M.unbind(), strict=True))
-        )
-
 
 def merge_metrics(parts: Iterable[LossMetrics]) -> LossMetrics:
     """The metrics of several micro-batches (at least one) as those of one."""

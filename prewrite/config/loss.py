@@ -1,23 +1,32 @@
 """The loss, and what its settings may not say together."""
 
-from collections.abc import Iterator
-from typing import Annotated, Literal
+import difflib
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from prewrite.config.base import Count, NonNegative, Positive, Section, Share
+from prewrite.plugins import own_function
+
+LOSS_TYPES = ("grpo", "dapo", "bnpo", "dr_grpo", "cispo", "sapo")
+ScaleRewards = Literal["group", "batch", "none"]
+Aggregation = Literal["sum_then_normalize", "normalize_then_sum"]
+Level = Literal["token", "sequence"]
+KLEstimator = Literal["k1", "k2", "k3"]
+SamplerCorrection = Literal["none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
 
 
 class LossSettings(Section):
     """From rewards to one number; the formulas are in `prewrite/algorithm`."""
 
-    loss_type: Literal["grpo", "dapo", "bnpo", "dr_grpo", "cispo", "sapo"] = "dapo"
-    """how token losses become one number"""
-    scale_rewards: Literal["group", "batch", "none"] = "group"
+    loss_type: str = "dapo"
+    """grpo, dapo, bnpo, dr_grpo, cispo or sapo, or a function of your own as `package.module:function`"""
+    scale_rewards: ScaleRewards = "group"
     """what an advantage is divided by: the standard deviation of its group, of the batch, or nothing"""
     leave_one_out: bool = False
     """baseline of a rollout: the mean of the others of its group (RLOO), in place of the group's mean"""
-    multi_objective_aggregation: Literal["sum_then_normalize", "normalize_then_sum"] = "sum_then_normalize"
+    multi_objective_aggregation: Aggregation = "sum_then_normalize"
     """several reward functions: sum their rewards as they are, or normalise each within its group first (GDPO)"""
     epsilon: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """lower clip: the ratio is clipped to [1 - epsilon, 1 + epsilon_high]"""
@@ -31,11 +40,11 @@ class LossSettings(Section):
     """sharpness of the soft gate where the advantage is positive; `sapo` alone reads it"""
     sapo_temperature_neg: Annotated[float, Field(gt=0)] = 1.05
     """the same where it is negative"""
-    importance_sampling_level: Literal["token", "sequence"] = "token"
+    importance_sampling_level: Level = "token"
     """one ratio a token, or one a sequence (GSPO)"""
     beta: NonNegative = 0.0
     """weight of the KL divergence to the untrained policy; 0 loads no reference model"""
-    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
+    kl_estimator: KLEstimator = "k3"
     """estimator of that divergence"""
     sync_ref_model: bool = False
     """move the reference towards the policy as training goes on (an exponential moving average)"""
@@ -43,9 +52,7 @@ class LossSettings(Section):
     """share of the policy in the reference at each of those moves"""
     ref_model_sync_steps: Positive = 512
     """optimizer steps between two moves"""
-    sampler_correction: Literal["none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"] = (
-        "token_truncate"
-    )
+    sampler_correction: SamplerCorrection = "token_truncate"
     """importance weight for the difference between vLLM's and the trainer's log-probs"""
     sampler_bounds: Annotated[tuple[float, float], Field(strict=False)] = (0.0, 2.0)
     """bounds of that weight"""
@@ -57,6 +64,22 @@ class LossSettings(Section):
     """only this share of a step's tokens, those with the highest entropy, carry the surrogate"""
     dynamic_sampling_refills: Count = 0
     """times that groups without spread are replaced by fresh ones (DAPO); 0 = they stay and teach nothing"""
+
+    @field_validator("loss_type")
+    @classmethod
+    def _known_or_own(cls, name: str) -> str:
+        module, colon, function = name.partition(":")
+        if name not in LOSS_TYPES and not (colon and module and function):
+            near = difflib.get_close_matches(name, LOSS_TYPES, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise ValueError(
+                f"{name!r} is no loss: one of {', '.join(LOSS_TYPES)}, or your own as package.module:function{hint}"
+            )
+        return name
+
+    def own_loss(self) -> Callable[..., Any] | None:
+        """The user's own function, None for one of `LOSS_TYPES`. UserError where it is not there."""
+        return own_function("loss", self.loss_type, 2) if ":" in self.loss_type else None
 
     def faults(self) -> Iterator[str]:
         """Terms that contradict one another."""

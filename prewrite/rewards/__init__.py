@@ -1,14 +1,12 @@
 """The reward functions by name, in one table; `package.module:function` names a user's own."""
 
 import difflib
-import functools
-import importlib
 import inspect
-import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from prewrite.errors import UserError
+from prewrite.plugins import own_function
 from prewrite.rewards import form, rewriting, solving
 from prewrite.rewards.base import NOT_MY_ROW, Ask, Reward, Score, Skip
 from prewrite.rewards.calls import check_tags
@@ -178,40 +176,6 @@ def _as_row(
 
 
 def _own_reward(name: str) -> Reward:
-    module_name, _, function_name = name.partition(":")
-    if not module_name or not function_name:
-        raise UserError(f"reward {name!r}: a reward of your own is named package.module:function.")
-    try:
-        module = importlib.import_module(module_name)
-    except SyntaxError as error:
-        raise UserError(f"reward {name!r}: {module_name} is no Python: {error}.") from error
-    except ModuleNotFoundError as error:
-        if error.name is None or not module_name.startswith(error.name):
-            raise  # the module is there; what it imports is not
-        raise UserError(f"reward {name!r}: there is no module {module_name!r} on the Python path.") from error
-    function = getattr(module, function_name, None)
-    if not inspect.isfunction(function):
-        functions = [found for found, _ in inspect.getmembers(module, inspect.isfunction)]
-        nearest = difflib.get_close_matches(function_name, functions, n=1, cutoff=0.0)
-        hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
-        raise UserError(f"reward {name!r}: the module {module_name} has no function {function_name!r}.{hint}")
+    function = own_function("reward", name)
     asks = "evaluations" in inspect.signature(function).parameters
-    return Reward(name, _told(name, function), ask="mini_batch" if asks else None)
-
-
-def _told(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, whose own exceptions end the run in one line that says where they were raised."""
-
-    @functools.wraps(function)
-    def told(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return function(*args, **kwargs)
-        except UserError:
-            raise
-        except Exception as error:
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            raise UserError(
-                f"reward {name}: it raised {type(error).__name__}: {error} ({place.filename}, line {place.lineno})."
-            ) from error
-
-    return told
+    return Reward(name, function, ask="mini_batch" if asks else None)

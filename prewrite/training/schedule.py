@@ -44,6 +44,7 @@ class GapAlarm:
         """Raises RuntimeError where a step's gap, mean |l_old - l_sampler|, passes the floor and 5 running medians."""
         if gap is None:
             return
+        assert math.isfinite(gap), "a gap that is not finite would blind the alarm; no step with one is taken"
         median = statistics.median(self.gaps) if self.gaps else gap
         if gap > self.floor and gap > 5 * median:
             raise RuntimeError(

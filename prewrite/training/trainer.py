@@ -103,7 +103,7 @@ class Trainer:
         first_step, row_gaps = self.step + 1, {}
         metrics: dict[str, float] = {}
         try:
-            updates = self.updater.updates(batch, self._learning_rate)
+            updates = self.updater.updates(batch, self._learning_rate, first_step)
             while self.step < self.total_steps:
                 with self._clock("training"):
                     update = next(updates, None)

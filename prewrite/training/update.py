@@ -5,7 +5,8 @@ the number of forwards agree without a word between the ranks.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -13,11 +14,14 @@ from torch import Tensor
 
 from prewrite.algorithm.batching import Batch, deal, micro_batches, pack_by_tokens, pack_evenly
 from prewrite.algorithm.logprobs import count_chunks
-from prewrite.algorithm.losses import PolicyLoss, entropy_quantile, policy_loss
+from prewrite.algorithm.losses import LossTensors, PolicyLoss, StepTotals, entropy_quantile, policy_loss
 from prewrite.algorithm.metrics import LossMetrics, merge_metrics, metric_values
 from prewrite.config import LossSettings, TrainingSettings
 from prewrite.engine import distributed
 from prewrite.engine.policy import Policy
+from prewrite.errors import UserError
+
+NUM_TOLD = 3  # places of a number that is not finite, in one message
 
 
 @dataclass(frozen=True)
@@ -31,14 +35,11 @@ class MicroBatch:
 
 @dataclass(frozen=True)
 class StepPlan:
-    """This rank's micro-batches of one optimizer step, and the normalisers of the whole step over all ranks."""
+    """This rank's micro-batches of one optimizer step, and the totals of the whole step over all ranks."""
 
     micro_batches: list[MicroBatch]
-    num_tokens: int
-    num_sequences: int
-    num_micro_batches: int
+    totals: StepTotals
     teaches: bool
-    entropy_threshold: float | None = None
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,10 @@ class Updater:
         self.max_completion_length = max_completion_length
         self.rollouts_per_step = rollouts_per_step
 
-    def updates(self, batch: Batch, learning_rate: Callable[[], float]) -> Iterator[Update]:
+    def updates(self, batch: Batch, learning_rate: Callable[[], float], first_step: int) -> Iterator[Update]:
         """The optimizer steps of a batch, one at a time. learning_rate: asked before each. Collective.
+
+        first_step: their numbers start with it. UserError, on every rank, in place of a step that is not finite.
 
         l_old is computed once, before the first step; where that is also the last one, the policy has not moved since
         the rollout and l_old is l itself, which saves a forward.
@@ -82,9 +85,8 @@ class Updater:
             plans = [self._with_old(plan) for plan in plans]
         if self.reference is not None:
             plans = [self._with_reference(plan) for plan in plans]
-        for _ in range(self.training.num_iterations):
-            for plan in plans:
-                yield self._update(plan, learning_rate())
+        for index, plan in enumerate(plans * self.training.num_iterations):
+            yield self._update(plan, learning_rate(), first_step + index, first_step)
 
     def plan(self, batch: Batch, rows: Sequence[int]) -> StepPlan:
         """The cut of one optimizer step's rows, and this rank's share of it."""
@@ -108,69 +110,71 @@ class Updater:
                 )
             )
         pushes_surrogate = bool((step.advantage_B[step.mask_BT.any(1)] != 0).any())
-        return StepPlan(
-            micros,
+        totals = StepTotals(
             num_tokens=step.num_tokens,
             num_sequences=step.num_sequences,
+            max_completion_length=self.max_completion_length,
             num_micro_batches=sum(bool(tokens_B[pack].any()) for pack in packs),
+        )
+        return StepPlan(
+            micros,
+            totals,
             teaches=step.num_tokens > 0 and (pushes_surrogate or self.loss.beta != 0 or self.loss.entropy_coef != 0),
         )
 
-    def _update(self, plan: StepPlan, learning_rate: float) -> Update:
+    def _update(self, plan: StepPlan, learning_rate: float, step: int, first_step: int) -> Update:
         """One optimizer step; none where every advantage is 0 and no other term pulls (a step of momentum alone)."""
-        parts, gaps = [], []  # both stay on the device until the step is over: to read one is to wait for it
+        parts, gaps = [], []  # both stay on the device until the last backward: to read one is to wait for it
         for index, micro in enumerate(plan.micro_batches):
             batch = micro.batch.to(self.policy.world.device)
             with torch.set_grad_enabled(plan.teaches):
                 logprob_BT, entropy_BT = self.policy.logprobs(
                     batch, micro.num_chunks, entropy_grad=self.loss.entropy_coef != 0
                 )
-                loss = self._loss(plan, batch, logprob_BT, entropy_BT)
+                loss = self._loss(plan.totals, batch, logprob_BT, entropy_BT)
             if plan.teaches:
                 self.policy.backward(loss.value, last=index == len(plan.micro_batches) - 1)
             parts.append(loss.metrics)
             old_BT = logprob_BT.detach() if batch.old_logprob_BT is None else batch.old_logprob_BT
             gaps.append(_row_gaps(batch, old_BT))
-        grad_norm = self.policy.step(learning_rate) if plan.teaches else 0.0
+        losses = torch.stack([part.sums["loss"] for part in parts]).tolist()
         row_gaps = {
             row: value
             for micro, gap_B in zip(plan.micro_batches, gaps, strict=True)
             for row, value in zip(micro.rows, gap_B.tolist(), strict=False)  # an empty one has a dummy row
         }
-        shared = distributed.gather((_on_cpu(merge_metrics(parts)), row_gaps))
-        metrics = metric_values(merge_metrics(part for part, _ in shared))
+        by_rows = [(value, micro.rows) for micro, value in zip(plan.micro_batches, losses, strict=True)]
+        shared = distributed.gather((_on_cpu(merge_metrics(parts)), by_rows, row_gaps))
+        row_gaps = {row: gap for _, _, part in shared for row, gap in part.items()}
+        measured = {
+            "the loss": [pair for _, part, _ in shared for pair in part],
+            "the sampler gap": [(gap, [row]) for row, gap in row_gaps.items()],
+        }
+        _refuse_non_finite(measured, step, first_step)
+        # DeepSpeed 0.19.8, ZeRO-1 and 3: a step whose gradient or norm is not finite is skipped, without a word, and
+        # the norm is then infinite on every rank.
+        grad_norm = self.policy.step(learning_rate) if plan.teaches else 0.0
+        measured = {"the gradient norm, with a finite loss,": [(grad_norm, list(row_gaps))]}
+        _refuse_non_finite(measured, step, first_step)
+        metrics = metric_values(merge_metrics(part for part, _, _ in shared))
         metrics |= {"grad_norm": grad_norm, "learning_rate": learning_rate, "skipped": float(not plan.teaches)}
-        return Update(metrics, {row: gap for _, part in shared for row, gap in part.items()})
+        return Update(metrics, row_gaps)
 
-    def _loss(self, plan: StepPlan, batch: Batch, logprob_BT: Tensor, entropy_BT: Tensor) -> PolicyLoss:
-        settings = self.loss
-        return policy_loss(
+    def _loss(self, totals: StepTotals, batch: Batch, logprob_BT: Tensor, entropy_BT: Tensor) -> PolicyLoss:
+        tensors = LossTensors(
             logprob_BT,
             batch.old_logprob_BT,
             batch.advantage_B,
             batch.mask_BT,
-            num_tokens=plan.num_tokens,
-            num_sequences=plan.num_sequences,
-            max_completion_length=self.max_completion_length,
-            num_micro_batches=plan.num_micro_batches,
-            loss_type=settings.loss_type,
-            epsilon=settings.epsilon,
-            epsilon_high=settings.epsilon_high,
-            delta=settings.delta,
-            cispo_cap=settings.cispo_cap,
-            sapo_temperature_pos=settings.sapo_temperature_pos,
-            sapo_temperature_neg=settings.sapo_temperature_neg,
-            importance_sampling_level=settings.importance_sampling_level,
-            beta=settings.beta,
-            kl_estimator=settings.kl_estimator,
-            ref_logprob_BT=batch.ref_logprob_BT,
-            sampler_correction=settings.sampler_correction,
-            sampler_bounds=settings.sampler_bounds,
             sampler_logprob_BT=batch.sampler_logprob_BT,
+            ref_logprob_BT=batch.ref_logprob_BT,
             entropy_BT=entropy_BT,
-            entropy_threshold=plan.entropy_threshold,
-            entropy_coef=settings.entropy_coef,
         )
+        if self.loss.own_loss() is None:
+            return policy_loss(tensors, self.loss, totals)
+        with distributed.together("computing the loss"):  # the user's own may raise, on one rank alone
+            loss = policy_loss(tensors, self.loss, totals)
+        return loss
 
     def _with_old(self, plan: StepPlan) -> StepPlan:
         micros, entropies = [], []
@@ -178,11 +182,12 @@ class Updater:
             logprob_BT, entropy_BT = self._frozen_logprobs(self.policy, micro)
             micros.append(_with(micro, old_logprob_BT=logprob_BT))
             entropies.append(entropy_BT[micro.batch.mask_BT])
-        threshold = None
+        totals = plan.totals
         if self.loss.top_entropy_quantile < 1:
             entropy_N = torch.cat([part for parts in distributed.gather(entropies) for part in parts])
             threshold = entropy_quantile(entropy_N, torch.ones_like(entropy_N), self.loss.top_entropy_quantile)
-        return dataclasses.replace(plan, micro_batches=micros, entropy_threshold=threshold)
+            totals = dataclasses.replace(totals, entropy_threshold=threshold)
+        return dataclasses.replace(plan, micro_batches=micros, totals=totals)
 
     def _with_reference(self, plan: StepPlan) -> StepPlan:
         assert self.reference is not None
@@ -195,6 +200,31 @@ class Updater:
     def _frozen_logprobs(self, policy: Policy, micro: MicroBatch) -> tuple[Tensor, Tensor]:
         logprob_BT, entropy_BT = policy.logprobs(micro.batch.to(policy.world.device), micro.num_chunks)
         return logprob_BT.cpu(), entropy_BT.cpu()
+
+
+def _refuse_non_finite(measured: Mapping[str, list[tuple[float, list[int]]]], step: int, first_step: int) -> None:
+    """measured: by its name, each value with the rows that it comes from. The same on every rank, and so is the end."""
+    told = []
+    for what, values in measured.items():
+        bad = sorted((sorted(rows), value) for value, rows in values if not math.isfinite(value))
+        if bad:
+            places = " and ".join(f"{value} in {_named(rows)}" for rows, value in bad[:NUM_TOLD])
+            more = f" and in {len(bad) - NUM_TOLD} more places" if len(bad) > NUM_TOLD else ""
+            told.append(f"{what} is {places}{more}")
+    if told:
+        raise UserError(
+            f"step {step}: {'; '.join(told)}, counted from 0 in the lines of log.jsonl's step {first_step}. The step "
+            "was not taken; everything up to it is kept. A row whose sampler gap is not finite has such log-probs: of "
+            "weights that ran away (lower training.learning_rate or max_grad_norm, policy.dtype float32), or of the "
+            "sampler. Where the loss alone is not, look at the settings in `loss`, at a loss of your own first; where "
+            "the gradient alone is not, at training.learning_rate and policy.dtype"
+        )
+
+
+def _named(rows: list[int]) -> str:
+    if len(rows) > 2 and rows == list(range(rows[0], rows[-1] + 1)):
+        return f"rows {rows[0]} to {rows[-1]}"
+    return ("row " if len(rows) == 1 else "rows ") + ", ".join(map(str, rows))
 
 
 def _with(micro: MicroBatch, **tensors: Tensor) -> MicroBatch:

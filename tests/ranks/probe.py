@@ -3,6 +3,7 @@
 deepspeed --num_accelerators 2 tests/ranks/probe.py MODEL OUT.json [DTYPE SLEEP_LEVEL]
 """
 
+import dataclasses
 import json
 import sys
 from collections.abc import Iterable
@@ -18,6 +19,7 @@ from prewrite.engine import distributed
 from prewrite.engine.policy import Policy, load_tokenizer
 from prewrite.engine.sampler import Sampler
 from prewrite.engine.weight_sync import push
+from prewrite.errors import UserError
 from prewrite.training.rollout import build_requests, roll_out
 from prewrite.training.update import Updater
 from prewrite.types import InstructionRow, Sample
@@ -55,7 +57,7 @@ def main(model: str, out: str, dtype: str = "float32", sleep_level: str = "0") -
     settings = PolicySettings(model=model, dtype=dtype)
     training = TrainingSettings(max_steps=1, logprob_chunk_tokens=CHUNK_TOKENS)
     tokenizer = load_tokenizer(settings)
-    report: dict = {"gradients": {}, "weights": {}}
+    report: dict = {"gradients": {}, "weights": {}, "refusals": {}}
     kinds = KINDS
     if world.device.type == "cuda":  # what compiling is for; on CPU ranks it takes too long
         kinds = KINDS | {"ZeRO-3, compiled": COMPILED}
@@ -72,6 +74,8 @@ def main(model: str, out: str, dtype: str = "float32", sleep_level: str = "0") -
             frozen.mix_in(other, 1.0)
             sums.append(weight_sum(frozen))
         report["weights"][kind] = distributed.gather(sums)
+        if kind in ("ZeRO-3", "ZeRO-1", "ZeRO-1, bfloat16"):
+            report["refusals"][kind] = distributed.gather(refusals(other, batch))
     policy = Policy(settings, training, world, temperature=TEMPERATURE)
     report |= push_proof(policy, settings, tokenizer, int(sleep_level))
     if world.is_main:
@@ -111,10 +115,25 @@ def gradients(policy: Policy, batch: Batch, cuts: Iterable[str]) -> dict[str, di
     return found
 
 
-def update(policy: Policy, batch: Batch, cut: str, learning_rate: float) -> None:
+def update(policy: Policy, batch: Batch, cut: str, learning_rate: float, **loss: str) -> None:
     training = TrainingSettings(max_steps=1, logprob_chunk_tokens=CHUNK_TOKENS, **CUTS[cut])
-    updater = Updater(policy, None, LossSettings(), training, max_completion_length=64, rollouts_per_step=4)
-    list(updater.updates(batch, lambda: learning_rate))
+    updater = Updater(policy, None, LossSettings(**loss), training, max_completion_length=64, rollouts_per_step=4)
+    list(updater.updates(batch, lambda: learning_rate, 3))
+
+
+def refusals(policy: Policy, batch: Batch) -> dict[str, list]:
+    """What a step that is not finite on the last rank ends with, and the weights' sums before and after it."""
+    silent = torch.where(torch.arange(4)[:, None] == 1, float("-inf"), batch.sampler_logprob_BT)
+    made = {"nan": batch, "gap": dataclasses.replace(batch, sampler_logprob_BT=silent), "steep": batch}
+    found = {}
+    for name, given in made.items():
+        before = weight_sum(policy)
+        loss_type = "dapo" if name == "gap" else f"tests.ranks.broken_loss:{name}"
+        try:
+            update(policy, given, "1", LEARNING_RATE, loss_type=loss_type)
+        except UserError as error:
+            found[name] = [str(error), before, weight_sum(policy)]
+    return found
 
 
 def weight_sum(policy: Policy) -> float:

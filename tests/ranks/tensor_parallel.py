@@ -49,7 +49,7 @@ def main(model: str, out: str, dtype: str = "float32") -> None:
     push(policy, sampler)
     batch, completions, gap = sample_and_gap()
     updater = Updater(policy, None, LossSettings(), training, max_completion_length=24, rollouts_per_step=4)
-    list(updater.updates(batch, lambda: 1e-3))
+    list(updater.updates(batch, lambda: 1e-3, 1))
     gap_without_push = sample_and_gap()[2]
     push(policy, sampler)
     report = {

@@ -1,6 +1,6 @@
 """Answers graded a second, and how many verdicts are right, against math-verify alone in the same run.
 
-    python scripts/bench_grading.py --data DIR    # the folder with gsm8k_test.jsonl, aime*.jsonl, math500_test.jsonl
+    python -m scripts.benchmarks.grading --data DIR    # a folder of gsm8k_test.jsonl, aime*.jsonl, math500_test.jsonl
 
 Every gold is graded once against itself in other words (right) and once against another row's gold (wrong where the two
 texts differ as numbers). The hostile batch is 48 texts that stop other graders and 16 honest answers.

@@ -1,8 +1,8 @@
 """Seconds, tokens and memory of a training step: our trainer, and the peer (TRL with colocated vLLM) in the same run.
 
-    python -m scripts.bench_step --model FOLDER                     32 GSM8K prompts x 8 completions x 512 tokens
-    python -m scripts.bench_step --dummy 1.5b --tokenizer FOLDER --gradient-checkpointing
-    deepspeed --num_accelerators 2 --module scripts.bench_step --model FOLDER      the same work on each of 2 GPUs
+    python -m scripts.benchmarks.step --model FOLDER               32 GSM8K prompts x 8 completions x 512 tokens
+    python -m scripts.benchmarks.step --dummy 1.5b --tokenizer FOLDER --gradient-checkpointing
+    deepspeed --num_accelerators 2 --module scripts.benchmarks.step --model FOLDER      the same work on each of 2 GPUs
 
 Both sides: loss dapo, beta 0, AdamW, bf16, temperature 1, a reward that costs nothing, the same prompts and the same
 bytes of KV cache. The peer runs first, in a process of its own, on one GPU, where `pip install trl` was run.
@@ -36,7 +36,7 @@ from prewrite.tasks import get_task
 from prewrite.training.scorer import Scorer, WeightedReward
 from prewrite.training.trainer import Collaborators, Trainer
 from prewrite.types import InstructionRow, Rollout, Sample
-from scripts.benchmarking import (
+from scripts.benchmarks.common import (
     MAX_PROMPT_LENGTH,
     NOWHERE,
     Length,
@@ -56,7 +56,7 @@ from scripts.benchmarking import (
     write_result,
 )
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PHASES = ("rollout", "training", "push")
 # TRL 1.16 with vLLM 0.26 on one H100, 2026-11-27; memory is its allocator's peak, KV cache included.
 PUBLISHED = {
@@ -168,7 +168,8 @@ def measure_peer(arguments: argparse.Namespace, model: str, problems: Sequence[s
         "max_model_len": MAX_PROMPT_LENGTH + arguments.completion,
         "kv_cache_bytes": int(arguments.kv_cache_gib * 2**30),
     }), encoding="utf-8")  # fmt: skip
-    subprocess.run([sys.executable, "-m", "scripts.bench_step_peer", str(workload), str(result)], cwd=ROOT, check=True)
+    command = [sys.executable, "-m", "scripts.benchmarks.step_peer", str(workload), str(result)]
+    subprocess.run(command, cwd=ROOT, check=True)
     return Measured(**json.loads(result.read_text("utf-8")))
 
 

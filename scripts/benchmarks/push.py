@@ -1,8 +1,8 @@
 """Pushing the policy's weights into vLLM, against a plain copy of the same bytes from device memory to device memory.
 
-    python -m scripts.bench_push --model FOLDER
-    python -m scripts.bench_push --dummy 1.5b --tokenizer FOLDER
-    deepspeed --num_accelerators 2 --module scripts.bench_push --model FOLDER
+    python -m scripts.benchmarks.push --model FOLDER
+    python -m scripts.benchmarks.push --dummy 1.5b --tokenizer FOLDER
+    deepspeed --num_accelerators 2 --module scripts.benchmarks.push --model FOLDER
 
 A push gathers the shards where ranks share out the weights (ZeRO-3), loads every weight into the engine and drops its
 prefix cache; the copy writes the same tensors into fresh ones. The aim: at most 5 copies and 20 ms.
@@ -20,7 +20,7 @@ from prewrite.engine import distributed
 from prewrite.engine.policy import Policy, load_tokenizer, quiet_libraries
 from prewrite.engine.sampler import Sampler
 from prewrite.engine.weight_sync import full_weights, push
-from scripts.benchmarking import (
+from scripts.benchmarks.common import (
     add_model_arguments,
     bench_config,
     exit_code,

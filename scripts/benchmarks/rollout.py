@@ -1,7 +1,7 @@
 """Our rollout against vLLM's own `LLM.generate`, and our scoring client against the clients that vLLM's server allows.
 
-    python -m scripts.bench_rollout --model FOLDER
-    python -m scripts.bench_rollout --model FOLDER --parts scoring --concurrency 64 256
+    python -m scripts.benchmarks.rollout --model FOLDER
+    python -m scripts.benchmarks.rollout --model FOLDER --parts scoring --concurrency 64 256
 
 rollout: the same prompts on the same engine; ours also gives texts and log-probs as records.
 scoring: SST-2 queries, forced choice, on one server whose prefix cache has seen them all before. `vllm bench serve`
@@ -35,7 +35,7 @@ from prewrite.tasks import get_task
 from prewrite.tasks.base import query
 from prewrite.tasks.loading import load_examples
 from prewrite.types import Call
-from scripts.benchmarking import (
+from scripts.benchmarks.common import (
     Columns,
     add_model_arguments,
     bench_config,

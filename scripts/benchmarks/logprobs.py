@@ -1,7 +1,7 @@
 """Peak memory and time of log-probs in chunks against the plain way, forward and backward through the output head.
 
-    python -m scripts.bench_logprobs                                       on a GPU: V 151,936, 16,384 tokens
-    python -m scripts.bench_logprobs --tokens 512 --vocabulary 4096        on the CPU (time alone)
+    python -m scripts.benchmarks.logprobs                                   on a GPU: V 151,936, 16,384 tokens
+    python -m scripts.benchmarks.logprobs --tokens 512 --vocabulary 4096    on the CPU (time alone)
 
 The plain way is what a trainer writes first: logits of all tokens, float32, log-softmax, gather, entropy. Memory is
 what a pass adds to the weights and hidden states that both ways are given.

@@ -1,6 +1,6 @@
-"""The peer of bench_step.py: the same workload on TRL's GRPOTrainer with a vLLM engine in its process.
+"""The peer of step.py: the same workload on TRL's GRPOTrainer with a vLLM engine in its process.
 
-bench_step.py starts it:  python -m scripts.bench_step_peer WORKLOAD.json RESULT.json
+step.py starts it:  python -m scripts.benchmarks.step_peer WORKLOAD.json RESULT.json
 """
 
 import functools
@@ -16,7 +16,7 @@ from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 from trl.generation import vllm_generation
 
-from scripts.benchmarking import Length, PhaseMeter, chat_request, parity
+from scripts.benchmarks.common import Length, PhaseMeter, chat_request, parity
 
 
 class MeasuredGRPOTrainer(GRPOTrainer):

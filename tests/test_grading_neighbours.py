@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from prewrite.grading import extract_math_answer, find_label, grade_math, is_correct_math, nq_exact_match, nq_f1
-from prewrite.grading.number_words import number_in_words
+from prewrite.grading.expressions.words import number_in_words
 
 PAIRS_FILE = Path(__file__).with_name("test_grading_pairs.jsonl")
 """Golds and answers in a box, with the verdict decided by hand."""

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from fractions import Fraction
 from functools import lru_cache
 
+from prewrite.grading.expressions.parser import MAX_LENGTH
 from prewrite.grading.extract import answer_part, boxed_answers, is_cut_off, stated_answer
-from prewrite.grading.parser import MAX_LENGTH
 from prewrite.grading.pool import shared_pool
 
 LEAST_BUDGET_S, BUDGET_S_A_PAIR = 15.0, 0.1

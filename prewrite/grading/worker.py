@@ -12,11 +12,11 @@ import resource
 import signal
 import sys
 
-from prewrite.grading.compare import meaning, same_answer
-from prewrite.grading.notation import canonical_words, normalise, squeezed, without_text_commands
-from prewrite.grading.parser import parse
-from prewrite.grading.tokens import WORDS_IN_FORMULAS
-from prewrite.grading.tree import Node, Unreadable
+from prewrite.grading.expressions.compare import meaning, same_answer
+from prewrite.grading.expressions.notation import canonical_words, normalise, squeezed, without_text_commands
+from prewrite.grading.expressions.parser import parse
+from prewrite.grading.expressions.tokens import WORDS_IN_FORMULAS
+from prewrite.grading.expressions.tree import Node, Unreadable
 
 MEMORY_LIMIT_BYTES = 2 * 1024**3
 

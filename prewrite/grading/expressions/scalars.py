@@ -14,10 +14,10 @@ from fractions import Fraction
 
 from mpmath import mp
 
-from prewrite.grading.arithmetic import as_mp, is_real
-from prewrite.grading.evaluate import evaluate, same_value
-from prewrite.grading.tree import Node, symbols_of
-from prewrite.grading.units import KNOWN_UNITS, units_conflict
+from prewrite.grading.expressions.arithmetic import as_mp, is_real
+from prewrite.grading.expressions.tree import Node, symbols_of
+from prewrite.grading.expressions.values import same_value, value_at
+from prewrite.grading.expressions.words import KNOWN_UNITS, units_conflict
 
 _ROUNDED_DIGITS = 6
 
@@ -108,7 +108,7 @@ def _rounds(decimal: Node, exact: Node) -> bool:
     if decimal[0] != "num" or not decimal[2] or symbols_of(exact) or (exact[0] == "num" and exact[2]):
         return False
     digits = len(str(abs(int(decimal[1] * 10 ** decimal[2]))))
-    value = evaluate(exact, {})
+    value = value_at(exact, {})
     if digits < _ROUNDED_DIGITS or not is_real(value) or (isinstance(value, Fraction) and _is_finite_decimal(value)):
         return False
     half_a_digit = mp.mpf(10) ** -decimal[2] / 2

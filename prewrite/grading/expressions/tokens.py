@@ -2,8 +2,8 @@
 
 import re
 
-from prewrite.grading.tree import Unreadable
-from prewrite.grading.units import KNOWN_UNITS
+from prewrite.grading.expressions.tree import Unreadable
+from prewrite.grading.expressions.words import KNOWN_UNITS
 
 FUNCTIONS = frozenset(
     ("sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "coth", "ln",

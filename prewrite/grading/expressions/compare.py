@@ -11,8 +11,7 @@ Decisions where graders differ:
 from collections.abc import Iterator
 from itertools import product
 
-from prewrite.grading.number_words import number_in_words
-from prewrite.grading.relations import (
+from prewrite.grading.expressions.relations import (
     FLIPPED,
     INFINITY,
     as_less,
@@ -22,8 +21,9 @@ from prewrite.grading.relations import (
     is_quantity,
     solution_set,
 )
-from prewrite.grading.scalars import same_scalar
-from prewrite.grading.tree import Node, Unreadable, number, symbols_of
+from prewrite.grading.expressions.scalars import same_scalar
+from prewrite.grading.expressions.tree import Node, Unreadable, number, symbols_of
+from prewrite.grading.expressions.words import number_in_words
 
 _MAX_SIGN_CHOICES = 3
 _REAL_LINE: Node = ("tuple", "(", (("neg", INFINITY), INFINITY), ")")

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from mpmath import mp
 
-from prewrite.grading.tree import Node, Unreadable
+from prewrite.grading.expressions.tree import Node, Unreadable
 
 DIGITS = 60
 MAX_BITS = 200_000

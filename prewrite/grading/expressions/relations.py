@@ -1,8 +1,8 @@
 """What equations and inequalities say: a name's value, a set of numbers, a multiple of one another."""
 
-from prewrite.grading.arithmetic import Undefined, as_mp, close, is_real
-from prewrite.grading.evaluate import evaluate, sample_points
-from prewrite.grading.tree import Node, number, symbols_of
+from prewrite.grading.expressions.arithmetic import Undefined, as_mp, close, is_real
+from prewrite.grading.expressions.tree import Node, number, symbols_of
+from prewrite.grading.expressions.values import sample_points, value_at
 
 FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
 INFINITY: Node = ("const", "inf")
@@ -96,7 +96,7 @@ def constant_factor(one: Node, other: Node):
     factors = []
     for point in sample_points(names):
         try:
-            a, b = as_mp(evaluate(one, point)), as_mp(evaluate(other, point))
+            a, b = as_mp(value_at(one, point)), as_mp(value_at(other, point))
         except Undefined:
             continue
         if a == 0 or b == 0:

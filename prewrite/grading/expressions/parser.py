@@ -6,11 +6,10 @@ wrong answers right. `tree` lists the nodes.
 
 import re
 
-from prewrite.grading.expression import Expressions
-from prewrite.grading.notation import canonical_words
-from prewrite.grading.number_words import OTHER_VALUE, scaled
-from prewrite.grading.tree import Node, Unreadable, number, symbols_of
-from prewrite.grading.units import KNOWN_UNITS
+from prewrite.grading.expressions.expression import Expressions
+from prewrite.grading.expressions.notation import canonical_words
+from prewrite.grading.expressions.tree import Node, Unreadable, number, symbols_of
+from prewrite.grading.expressions.words import KNOWN_UNITS, OTHER_VALUE, scaled
 
 MAX_LENGTH = 2_000
 

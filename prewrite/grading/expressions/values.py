@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from mpmath import mp
 
-from prewrite.grading.arithmetic import (
+from prewrite.grading.expressions.arithmetic import (
     AGREEING_DIGITS,
     Undefined,
     Value,
@@ -33,20 +33,20 @@ from prewrite.grading.arithmetic import (
     power,
     rounded,
 )
-from prewrite.grading.tree import Node, Unreadable, symbols_of
+from prewrite.grading.expressions.tree import Node, Unreadable, symbols_of
 
 _ZERO_CHECK_DIGITS = 400
 _NUMBER_OF_POINTS = 16
 _ENOUGH_REAL_POINTS = 3
 
 
-def evaluate(node: Node, point: Mapping[str, Fraction], log_base: int | None = 10) -> Value:
+def value_at(node: Node, point: Mapping[str, Fraction], log_base: int | None = 10) -> Value:
     """The value of a scalar tree with its symbols set to `point`. log_base: of `\\log` without a base, None is e."""
     rule = _RULES.get(node[0])
     if rule is None:
         raise Unreadable(f"{node[0]} has no value")
     try:
-        return checked(rule(node, lambda child: evaluate(child, point, log_base), point, log_base))
+        return checked(rule(node, lambda child: value_at(child, point, log_base), point, log_base))
     except (ArithmeticError, ValueError) as error:
         raise Undefined(str(error)) from None
 
@@ -68,7 +68,7 @@ def _same_at_all_points(one: Node, other: Node, log_base: int | None) -> bool:
     real_points = complex_agreements = complex_points = 0
     for point in sample_points(names):
         try:
-            a, b = evaluate(one, point, log_base), evaluate(other, point, log_base)
+            a, b = value_at(one, point, log_base), value_at(other, point, log_base)
         except Undefined:
             continue
         same = close(a, b) or (_may_be_zero(a, b) and agree(one, other, point, log_base))
@@ -92,13 +92,13 @@ def sample_points(names: list[str]) -> list[dict[str, Fraction]]:
 
 def agree(one: Node, other: Node, point: Mapping[str, Fraction], log_base: int | None = 10) -> bool:
     """Equality at one point. Where one side may be an exact zero, more digits decide whether the other is zero too."""
-    a, b = evaluate(one, point, log_base), evaluate(other, point, log_base)
+    a, b = value_at(one, point, log_base), value_at(other, point, log_base)
     if close(a, b):
         return True
     if not _may_be_zero(a, b):
         return False
     with mp.workdps(_ZERO_CHECK_DIGITS):
-        difference = mp.fabs(as_mp(evaluate(one, point, log_base)) - as_mp(evaluate(other, point, log_base)))
+        difference = mp.fabs(as_mp(value_at(one, point, log_base)) - as_mp(value_at(other, point, log_base)))
         return bool(difference < mp.mpf(10) ** (-_ZERO_CHECK_DIGITS // 2))
 
 

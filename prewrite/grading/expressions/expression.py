@@ -4,8 +4,8 @@ import re
 from collections.abc import Callable
 from fractions import Fraction
 
-from prewrite.grading.tokens import FUNCTIONS, Tokens
-from prewrite.grading.tree import Node, Unreadable, is_natural, negated, number
+from prewrite.grading.expressions.tokens import FUNCTIONS, Tokens
+from prewrite.grading.expressions.tree import Node, Unreadable, is_natural, negated, number
 
 MAX_DEPTH = 60
 MAX_POSTFIXES = 3

@@ -1,7 +1,7 @@
 """The frozen records that the rooms hand to one another; the words are those of the README's glossary."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,7 @@ class Answer:
 class Verdict:
     """One graded answer.
 
+    example_id: "" where the row itself was the question.
     correct: None = no verdict (the call stayed failed, or the gold cannot be parsed); never counted as wrong.
     well_formed: the answer has the form that the task asks for (a label, a box, a number), right or not.
     """
@@ -98,19 +99,37 @@ class Sample:
     finish_reason: str
 
 
-@dataclass(frozen=True)
-class Rollout:
-    """A sample with its reward.
+Row = InstructionRow | Example
 
-    group: index of the request in the step; the G rollouts of a group share their examples.
-    rewrite: the cleaned instruction; "" where the completion holds none.
-    reward: the weighted sum of reward_parts; None = no verdict, left out of the group's baseline.
+
+@dataclass(frozen=True)
+class Sampled:
+    """First phase of a rollout: a sample and what it answers.
+
+    row: what the request was made from. group: index of the request in the step; the G samples of a group share their
+    examples. output: what counts of the completion: the cleaned rewrite, "" where the completion holds none; in
+    solving the text itself.
     """
 
     sample: Sample
-    row: InstructionRow
+    row: Row
     group: int
-    rewrite: str
+    output: str
+
+
+@dataclass(frozen=True)
+class Scored(Sampled):
+    """Second phase. reward: the weighted sum of reward_parts; None = no verdict, left out of the group's baseline.
+
+    reward_parts: by reward function; one that the row does not concern is missing, None = no verdict.
+    """
+
     reward: float | None
-    reward_parts: Mapping[str, float | None] = field(default_factory=dict)
-    advantage: float = 0.0
+    reward_parts: Mapping[str, float | None]
+
+
+@dataclass(frozen=True)
+class Rollout(Scored):
+    """Third phase: with the advantage over its group, 0 without a verdict. What the loss is made of."""
+
+    advantage: float

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from prewrite.evaluation.evaluation import compare, compare_f1, summarise
+from prewrite.evaluation.summary import compare, compare_f1, summarise
 from prewrite.evaluation.prompts import Candidate
 from prewrite.evaluation.report import Report, findings, make_rows
 from prewrite.tasks import TASKS, get_task

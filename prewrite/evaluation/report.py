@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from prewrite.evaluation.evaluation import Score, Summary, compare, compare_f1, summarise
 from prewrite.evaluation.prompts import Candidate
 from prewrite.evaluation.statistics import PairedTest, wilson_interval
+from prewrite.evaluation.summary import Score, Summary, compare, compare_f1, summarise
 from prewrite.tasks.base import Task
 from prewrite.types import Evaluation, Verdict
 

@@ -10,7 +10,7 @@ from typing import Any
 from prewrite.config import Config
 from prewrite.config.loading import dump_config
 from prewrite.errors import UserError
-from prewrite.types import Rollout
+from prewrite.types import InstructionRow, Rollout, Row
 
 _LINES = ("metrics.jsonl", "log.jsonl", "dev.jsonl")  # a folder with none of them is a start that failed
 _HALVES = "backslashreplace"  # a lone surrogate, which UTF-8 cannot say, becomes JSON's own escape of it
@@ -49,9 +49,8 @@ class Journal:
                 {
                     "step": step,
                     "stage": 0,
-                    "dataset_name": rollout.row.dataset_name,
-                    "instruction": rollout.row.instruction,
-                    "rewrite": rollout.rewrite,
+                    **_asked(rollout.row),
+                    "rewrite": rollout.output,
                     "reward": rollout.reward,
                     "reward_parts": dict(rollout.reward_parts),
                     "advantage": rollout.advantage,
@@ -84,6 +83,12 @@ def write_whole(path: Path, text: str) -> None:
     draft = path.with_name(path.name + ".part")
     draft.write_text(text, encoding="utf-8", errors=_HALVES, newline="\n")
     os.replace(draft, path)
+
+
+def _asked(row: Row) -> dict[str, str]:
+    if isinstance(row, InstructionRow):
+        return {"dataset_name": row.dataset_name, "instruction": row.instruction}
+    return {"problem": row.id}
 
 
 def _json(value: Any, indent: int | None = None) -> str:

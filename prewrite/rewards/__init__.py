@@ -2,77 +2,74 @@
 
 import difflib
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from prewrite.asking import ALONE, MINI_BATCH, SUBJECT_BATCH, TEMPLATE, Asking
+from prewrite.asking.cleaning import clean_rewrite
 from prewrite.errors import UserError
 from prewrite.plugins import own_function
 from prewrite.rewards import form, rewriting, solving
-from prewrite.rewards.base import NOT_MY_ROW, Ask, Reward, Score, Skip
-from prewrite.rewards.calls import check_tags
-from prewrite.rewards.guards import rewrite_fault
-from prewrite.rewards.rewrite import clean_rewrite
-from prewrite.tasks.base import Task
+from prewrite.rewards.base import NOT_MY_ROW, ObjectiveName, Reward, Score, Skip
+from prewrite.tasks.base import KINDS, Kind, Task
 from prewrite.tasks.files import golds_of
 from prewrite.types import Evaluation, Example, InstructionRow, Sample
 
 __all__ = [
     "NOT_MY_ROW",
     "REWARDS",
-    "Ask",
     "Reward",
     "Score",
     "Skip",
     "check_coverage",
+    "check_objective",
     "check_rows",
-    "clean_rewrite",
     "get_reward",
-    "rewrite_fault",
     "score_completions",
 ]
 
-_REWRITING = (
-    Reward("prewrite_accuracy_reward", rewriting.prewrite_accuracy_reward, (0, 1), "row"),
-    Reward("accuracy_math_reward", rewriting.accuracy_math_reward, (0, 1), "mini_batch", ("math",)),
-    Reward("accuracy_math_reward_split", rewriting.accuracy_math_reward_split, (0, 1), "subject", ("math",)),
-    Reward("template_accuracy_math_reward", rewriting.template_accuracy_math_reward, (-1, 1), "template", ("math",)),
-    Reward(
-        "accuracy_classification_reward",
-        rewriting.accuracy_classification_reward,
-        (0, 1),
-        "mini_batch",
-        ("classification",),
-    ),
-    Reward("f1_classification_reward", rewriting.f1_classification_reward, (0, 1), "mini_batch", ("classification",)),
-    Reward(
-        "accuracy_nq_open_instruction_prewrite_reward",
-        rewriting.accuracy_nq_open_instruction_prewrite_reward,
-        (0, 1),
-        "mini_batch",
-        ("open_question",),
-    ),
-    Reward(
-        "f1_nq_open_instruction_prewrite_reward",
-        rewriting.f1_nq_open_instruction_prewrite_reward,
-        (0, 1),
-        "mini_batch",
-        ("open_question",),
-    ),
-    Reward("length_penalty", rewriting.length_penalty, (-1, 0)),
+_ON_REWRITES: tuple[
+    tuple[Callable[..., Sequence[Score]], tuple[float, float], Asking | None, tuple[Kind, ...]], ...
+] = (
+    (rewriting.prewrite_accuracy_reward, (0, 1), ALONE, KINDS),
+    (rewriting.accuracy_math_reward, (0, 1), MINI_BATCH, ("math",)),
+    (rewriting.accuracy_math_reward_split, (0, 1), SUBJECT_BATCH, ("math",)),
+    (rewriting.template_accuracy_math_reward, (-1, 1), TEMPLATE, ("math",)),
+    (rewriting.accuracy_classification_reward, (0, 1), MINI_BATCH, ("classification",)),
+    (rewriting.f1_classification_reward, (0, 1), MINI_BATCH, ("classification",)),
+    (rewriting.accuracy_nq_open_instruction_prewrite_reward, (0, 1), MINI_BATCH, ("open_question",)),
+    (rewriting.f1_nq_open_instruction_prewrite_reward, (0, 1), MINI_BATCH, ("open_question",)),
+    (rewriting.length_penalty, (-1, 0), None, KINDS),
 )
-_SOLVING = (
-    Reward("accuracy_reward", solving.accuracy_reward, (0, 1)),
-    Reward("format_reward", form.format_reward, (0, 1)),
-    Reward("think_answer_format_reward", form.think_answer_format_reward, (0, 1)),
-    Reward("tag_count_reward", form.tag_count_reward, (0, 1)),
-    Reward("reasoning_steps_reward", form.reasoning_steps_reward, (0, 1)),
-    Reward("cosine_scaled_reward", solving.cosine_scaled_reward, (-1, 1)),
-    Reward("repetition_penalty_reward", solving.repetition_penalty_reward, (-1, 0)),
-    Reward("soft_overlong_punishment", solving.soft_overlong_punishment, (-1, 0)),
-    Reward("levenshtein_reward", solving.levenshtein_reward, (0, 1)),
+_TABLE = (
+    # of rewrites: range, how the task model is asked, kinds of task
+    *(
+        Reward(function.__name__, function, reach, asking, kinds, ("rewrite",))
+        for function, reach, asking, kinds in _ON_REWRITES
+    ),
+    # of solutions alone: they read the row's gold
+    *(
+        Reward(function.__name__, function, reach, objectives=("solve",))
+        for function, reach in (
+            (solving.accuracy_reward, (0, 1)),
+            (solving.cosine_scaled_reward, (-1, 1)),
+            (solving.levenshtein_reward, (0, 1)),
+        )
+    ),
+    # of any completion: its form
+    *(
+        Reward(function.__name__, function, reach)
+        for function, reach in (
+            (form.format_reward, (0, 1)),
+            (form.think_answer_format_reward, (0, 1)),
+            (form.tag_count_reward, (0, 1)),
+            (form.reasoning_steps_reward, (0, 1)),
+            (solving.repetition_penalty_reward, (-1, 0)),
+            (solving.soft_overlong_punishment, (-1, 0)),
+        )
+    ),
 )
-_NEED_ANSWER = ("accuracy_reward", "cosine_scaled_reward", "levenshtein_reward")
-REWARDS: dict[str, Reward] = {reward.name: reward for reward in (*_REWRITING, *_SOLVING)}
+REWARDS: dict[str, Reward] = {reward.name: reward for reward in _TABLE}
 
 
 def get_reward(name: str) -> Reward:
@@ -92,12 +89,29 @@ def get_reward(name: str) -> Reward:
     return REWARDS[name]
 
 
+def check_objective(rewards: Sequence[Reward], objective: ObjectiveName) -> None:
+    """UserError for rewards that cannot score what the run trains on, and for two that read a rewrite differently."""
+    for reward in rewards:
+        if objective not in reward.objectives:
+            fitting = [name for name, known in REWARDS.items() if objective in known.objectives]
+            raise UserError(
+                f"reward_funcs: {reward.name} is of the objective {', '.join(reward.objectives)}, and this run trains "
+                f"on {objective}. Those that fit: {', '.join(fitting)}."
+            )
+    by_use = {reward.asking.uses_examples: reward.name for reward in rewards if reward.asking}
+    if len(by_use) > 1:
+        raise UserError(
+            f"reward_funcs: {by_use[False]} takes a rewrite as a whole question, {by_use[True]} as an instruction "
+            "before examples. A run does one of the two: leave one out."
+        )
+
+
 def check_coverage(rewards: Sequence[Reward], tasks: Sequence[Task]) -> None:
     """UserError for a task on whose rows no reward is given but those that score every kind of task (form, length)."""
     for task in tasks:
-        asking = [reward for reward in rewards if reward.ask is not None]
+        asking = [reward for reward in rewards if reward.asking is not None]
         if asking and not any(task.kind in reward.kinds for reward in asking):
-            fitting = [reward.name for reward in _REWRITING if reward.ask == "mini_batch" and task.kind in reward.kinds]
+            fitting = [known.name for known in _TABLE if known.asking is MINI_BATCH and task.kind in known.kinds]
             raise UserError(
                 f"reward_funcs: none of {', '.join(reward.name for reward in asking)} scores the task {task.name}, "
                 f"which is of the kind {task.kind}. Add one of {', '.join(fitting)}."
@@ -105,18 +119,11 @@ def check_coverage(rewards: Sequence[Reward], tasks: Sequence[Task]) -> None:
 
 
 def check_rows(rewards: Sequence[Reward], rows: Sequence[InstructionRow], tasks: Mapping[str, Task]) -> None:
-    """UserError for a row without what a reward reads in it: the tags of a template, the answer of a problem."""
-    asks = {reward.ask: reward for reward in rewards}
+    """UserError for a row without what a reward's way of asking reads in it."""
     for row in rows:
-        task = tasks[row.dataset_name]
-        if "template" in asks and task.kind in asks["template"].kinds:
-            check_tags(row, task)
-        if "row" in asks and row.answer is None:
-            raise UserError(
-                f"{asks['row'].name}: a row without `answer` ({row.instruction[:60]!r}). It asks the task model each "
-                "rewrite alone and holds the reply against the row's own answer: give data.instructions_file with the "
-                "columns instruction (the problem), dataset_name and answer."
-            )
+        for reward in rewards:
+            if reward.asking is not None and tasks[row.dataset_name].kind in reward.kinds:
+                reward.asking.check_row(row, tasks[row.dataset_name], reward.name)
 
 
 def score_completions(
@@ -141,30 +148,26 @@ def score_completions(
         raise UserError(
             f"score_completions: {len(completions)} completions and {len(rows)} rows; give one row for each."
         )
-    if reward.ask is not None and evaluations is None:
+    if reward.asking is not None and evaluations is None:
         raise UserError(f"reward {name} needs the task model's answers: give evaluations=, one for each completion.")
     samples = [Sample((), (), (), text, finish_reason="stop") for text in completions]
     scores = reward.score(
         samples,
-        [
-            _as_row(row, number, needs_answer=name in _NEED_ANSWER or ":" in name)
-            for number, row in enumerate(rows, start=1)
-        ],  # type: ignore[arg-type]  # of one kind
+        [_as_row(row, number, reward) for number, row in enumerate(rows, start=1)],  # type: ignore[arg-type]  # one kind
         evaluations=evaluations or (),
         tasks=tasks,
         examples=examples,
+        rewrites=[clean_rewrite(text) for text in completions],
         parameters=parameters,
     )
     return [None if isinstance(score, Skip) else score for score in scores]
 
 
-def _as_row(
-    row: Mapping[str, Any] | Example | InstructionRow, number: int, *, needs_answer: bool
-) -> Example | InstructionRow:
+def _as_row(row: Mapping[str, Any] | Example | InstructionRow, number: int, reward: Reward) -> Example | InstructionRow:
     if not isinstance(row, Mapping):
         return row
     target = row.get("answer")
-    if target is None and needs_answer:
+    if target is None and (reward.objectives == ("solve",) or ":" in reward.name):  # one of the user's own may read it
         raise UserError(f"score_completions: row {number} has no 'answer'; a problem row has problem and answer.")
     golds = [""] if target is None else golds_of(target, f"score_completions: row {number}: 'answer'")
     return Example(
@@ -178,4 +181,4 @@ def _as_row(
 def _own_reward(name: str) -> Reward:
     function = own_function("reward", name)
     asks = "evaluations" in inspect.signature(function).parameters
-    return Reward(name, function, ask="mini_batch" if asks else None)
+    return Reward(name, function, asking=MINI_BATCH if asks else None)

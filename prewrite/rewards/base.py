@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from prewrite.asking import Asking
 from prewrite.errors import UserError
 from prewrite.tasks.base import Kind, Task
 from prewrite.types import Evaluation, Example, InstructionRow, Sample
 
-Ask = Literal["mini_batch", "subject", "row", "template"]
+ObjectiveName = Literal["rewrite", "solve"]
 
 
 class Skip(enum.Enum):
@@ -23,30 +24,32 @@ class Skip(enum.Enum):
 
 NOT_MY_ROW: Final = Skip.NOT_MY_ROW
 Score = float | None | Skip
-_OFFERED = ("evaluations", "tasks", "examples")
+_OFFERED = ("evaluations", "tasks", "examples", "rewrites")
 
 
 @dataclass(frozen=True)
 class Reward:
     """One reward function by its name.
 
-    function(samples, rows, *, [evaluations,] [tasks,] [examples,] **parameters) -> one Score a sample, all sequences as
-    long as `samples`; it gets those of the three that its signature names:
-        evaluations: what the task model did with the rewrite, asked the way `ask` says (`prewrite.rewards.calls`);
-            None where nothing was asked, since the rewrite has a fault (`prewrite.rewards.guards`).
+    function(samples, rows, *, [evaluations,] [tasks,] [examples,] [rewrites,] **parameters) -> one Score a sample, all
+    sequences as long as `samples`; it gets those of the four that its signature names:
+        evaluations: what the task model did with the rewrite, asked as `asking` does; None where nothing was asked,
+            since the rewrite has a fault (`Asking.fault`).
         tasks, examples: the row's task, and the examples that score the sample.
+        rewrites: the samples' cleaned rewrites (`prewrite.asking.cleaning`).
     rows: instruction rows for rewriting; for solving, the problems themselves (`Example`).
-    ask: what the task model has to be asked before: the rewrite on a mini-batch of examples, on a mini-batch of the
-        row's subject alone, as the whole query of one row, or as a template that the examples fill. None: nothing.
+    asking: how the task model is asked about the rewrite before. None: not at all.
     kinds: the kinds of task whose rows it scores; the others' are NOT_MY_ROW.
+    objectives: what it can score: rewrites, or the policy's own solutions (rows are then problems).
     range: the least and the largest score; for the default parameters where they set it.
     """
 
     name: str
     function: Callable[..., Sequence[Score]]
     range: tuple[float, float] = (-math.inf, math.inf)
-    ask: Ask | None = None
+    asking: Asking | None = None
     kinds: tuple[Kind, ...] = ("classification", "math", "open_question")
+    objectives: tuple[ObjectiveName, ...] = ("rewrite", "solve")
 
     @property
     def parameters(self) -> dict[str, inspect.Parameter]:
@@ -69,7 +72,7 @@ class Reward:
         missing = [name for name, found in known.items() if found.default is found.empty and name not in given]
         if missing:
             raise UserError(f"reward {self.name}: the parameter {missing[0]!r} has no default and has to be given.")
-        self.function([], [], **self._offered([], [], []), **given)
+        self.function([], [], **self._offered([], [], [], []), **given)
 
     def score(
         self,
@@ -79,10 +82,11 @@ class Reward:
         evaluations: Sequence[Evaluation | None] = (),
         tasks: Sequence[Task] = (),
         examples: Sequence[Sequence[Example]] = (),
+        rewrites: Sequence[str] = (),
         parameters: Mapping[str, Any] = {},
     ) -> list[Score]:
         """The scores, checked: one a sample, each a finite number, None or NOT_MY_ROW."""
-        offered = self._offered(evaluations, tasks, examples)
+        offered = self._offered(evaluations, tasks, examples, rewrites)
         for name, values in {"rows": rows, **offered}.items():
             assert len(values) == len(samples), f"{self.name}: {len(samples)} samples and {len(values)} {name}"
         scores = list(self.function(samples, rows, **offered, **parameters))
@@ -96,9 +100,8 @@ class Reward:
                 )
         return scores
 
-    def _offered(self, evaluations: Sequence, tasks: Sequence, examples: Sequence) -> dict[str, Sequence]:
+    def _offered(self, *values: Sequence) -> dict[str, Sequence]:
         named = inspect.signature(self.function).parameters
-        values = (evaluations, tasks, examples)
         return {name: value for name, value in zip(_OFFERED, values, strict=True) if name in named}
 
 

@@ -7,11 +7,11 @@ the rollout without a verdict: rollouts of a group are compared on the same exam
 from collections.abc import Callable, Sequence
 from typing import cast
 
+from prewrite.asking.base import rows_of_subject
+from prewrite.asking.template import has_right_tags
 from prewrite.errors import UserError
 from prewrite.grading import macro_f1
 from prewrite.rewards.base import NOT_MY_ROW, Score
-from prewrite.rewards.calls import has_right_tags
-from prewrite.rewards.rewrite import clean_rewrite
 from prewrite.rewards.solving import soft_overlong
 from prewrite.tasks.base import Kind, Task
 from prewrite.types import Evaluation, Example, InstructionRow, Sample, Verdict
@@ -25,7 +25,7 @@ def prewrite_accuracy_reward(
 ) -> list[Score]:
     """1 if the answer to the rewrite alone, as the whole query, equals the row's `answer`, else 0. Range [0, 1].
 
-    By math where the gold is math, else by normalised text (`prewrite.rewards.calls.grade_answers`). The accuracy
+    By math where the gold is math, else by normalised text (`prewrite.asking.alone`). The accuracy
     reward of PRewrite (Kong et al. 2024), with one example a row.
     """
     return [_score(evaluation, _accuracy) for evaluation in evaluations]
@@ -49,14 +49,14 @@ def accuracy_math_reward_split(
     """`accuracy_math_reward` over the problems of the row's `subject` alone. Range [0, 1].
 
     A row without a subject is another reward's; a mini-batch without a problem of the subject gives no verdict (draw
-    it from `examples_of_subject`).
+    it from `rows_of_subject`).
     """
     scores: list[Score] = []
     for row, evaluation, task, drawn in zip(rows, evaluations, tasks, examples, strict=True):
         if task.kind != "math" or row.subject is None:
             scores.append(NOT_MY_ROW)
             continue
-        ids = {example.id for example in examples_of_subject(row, drawn)}
+        ids = {example.id for example in rows_of_subject(row, drawn)}
         scores.append(
             _score(evaluation, lambda verdicts, ids=ids: _accuracy([v for v in verdicts if v.example_id in ids]))
         )
@@ -64,15 +64,19 @@ def accuracy_math_reward_split(
 
 
 def template_accuracy_math_reward(
-    samples: Sequence[Sample], rows: Sequence[InstructionRow], *, evaluations: Evaluations, tasks: Sequence[Task]
+    samples: Sequence[Sample],
+    rows: Sequence[InstructionRow],
+    *,
+    evaluations: Evaluations,
+    tasks: Sequence[Task],
+    rewrites: Sequence[str],
 ) -> list[Score]:
     """`accuracy_math_reward` for a rewrite that is a template: its tags, {problem}, are filled by each example.
 
     -1 where its brace tags are not the row's `tags`. Range [-1, 1].
     """
     scores = _over_mini_batch(evaluations, tasks, "math", _accuracy)
-    for index, (sample, row) in enumerate(zip(samples, rows, strict=True)):
-        rewrite = clean_rewrite(sample.text)
+    for index, (rewrite, row) in enumerate(zip(rewrites, rows, strict=True)):
         if scores[index] is not NOT_MY_ROW and rewrite and not has_right_tags(rewrite, row.tags):
             scores[index] = WRONG_TAGS
     return scores
@@ -127,6 +131,7 @@ def length_penalty(
     samples: Sequence[Sample],
     rows: Sequence[InstructionRow],
     *,
+    rewrites: Sequence[str],
     free_length: int = 800,
     max_length: int = 2400,
 ) -> list[Score]:
@@ -136,14 +141,7 @@ def length_penalty(
     """
     if not 0 <= free_length < max_length:
         raise UserError(f"reward length_penalty: free_length={free_length} must lie in [0, max_length={max_length}).")
-    return [soft_overlong(len(clean_rewrite(sample.text)), max_length, max_length - free_length) for sample in samples]
-
-
-def examples_of_subject(row: InstructionRow, examples: Sequence[Example]) -> list[Example]:
-    """The examples of the row's subject (case does not count); all of them for a row without one."""
-    if row.subject is None:
-        return list(examples)
-    return [example for example in examples if (example.subject or "").casefold() == row.subject.casefold()]
+    return [soft_overlong(len(rewrite), max_length, max_length - free_length) for rewrite in rewrites]
 
 
 def _over_mini_batch(

@@ -3,11 +3,12 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from prewrite.types import Example
 
 Kind = Literal["classification", "math", "open_question"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 Row = Mapping[str, Any]
 RowReader = Callable[[Row], Row | None]
 

@@ -4,9 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from prewrite.errors import UserError
-from prewrite.tasks.base import Kind, Source, Task
-
-KINDS: tuple[Kind, ...] = ("classification", "math", "open_question")
+from prewrite.tasks.base import KINDS, Kind, Source, Task
 
 
 def task_from_settings(

@@ -1,54 +1,35 @@
 """From instruction rows to samples: requests in the policy's chat template, shared out over the ranks."""
 
-import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from prewrite.config import RolloutSettings
+from prewrite.engine.chat_template import render_request
 from prewrite.engine.distributed import World
 from prewrite.engine.sampler import Sampler
 from prewrite.errors import UserError
-from prewrite.types import InstructionRow, Sample
+from prewrite.types import InstructionRow, Sample, Sampled
 
 
 def build_requests(rows: Sequence[InstructionRow], tokenizer: Any, settings: RolloutSettings) -> list[list[int]]:
     """Token ids of each row's request: the meta-instruction and the instruction as one user turn.
 
-    Raises UserError where the tokenizer has no chat template, where a row holds the template's own control tokens (it
-    would forge a turn), and where a request is longer than max_prompt_length.
+    Raises UserError as `render_request` does, and where a request is longer than max_prompt_length.
     """
-    if not tokenizer.chat_template:
-        raise UserError("policy.model: its tokenizer has no chat template; give an instruction-tuned (chat) model")
     requests = []
     for number, row in enumerate(rows, start=1):
         turn = f"{settings.meta_instruction}\n\n{row.instruction}"
         if row.information:
             turn += f"\n\n{row.information}"
-        forged = [token for token in tokenizer.all_special_tokens if token in turn]
-        if forged:
-            raise UserError(f"instruction row {number}: it holds the control token {forged[0]!r}; take it out")
-        text = tokenizer.apply_chat_template(
-            [{"role": "user", "content": turn}],
-            add_generation_prompt=True,
-            tokenize=False,
-            **settings.chat_template_kwargs,
-        )
-        request = tokenizer(text, add_special_tokens=False)["input_ids"]
+        where = f"instruction row {number}"
+        request = render_request(tokenizer, turn, settings.chat_template_kwargs, where=where)
         if len(request) > settings.max_prompt_length:
             raise UserError(
-                f"instruction row {number}: its request has {len(request)} tokens; rollout.max_prompt_length is "
+                f"{where}: its request has {len(request)} tokens; rollout.max_prompt_length is "
                 f"{settings.max_prompt_length}: shorten the instruction or raise the limit"
             )
         requests.append(request)
     return requests
-
-
-def row_order(num_rows: int, seed: int) -> Iterator[int]:
-    """Row indices for ever: one shuffled pass over the rows after another, the same on every rank."""
-    for epoch in range(1_000_000_000):
-        order = list(range(num_rows))
-        random.Random(f"{seed}/{epoch}").shuffle(order)
-        yield from order
 
 
 def roll_out(
@@ -56,13 +37,14 @@ def roll_out(
     requests: Sequence[Sequence[int]],
     num_generations: int,
     world: World,
-    on_finished: Callable[[int, Sample], None] | None = None,
-) -> list[tuple[int, Sample]]:
-    """This rank's share of num_generations samples of each request, as (index of the request, sample).
+    read: Callable[[int, Sample], Sampled],
+) -> list[Sampled]:
+    """This rank's share of num_generations samples of each request.
 
     The samples of all groups stand in one line that is cut into equal parts, one a rank: a group may span ranks. The
     ranks of one engine (`vllm_tensor_parallel_size`) generate all their parts together, and each keeps its own.
-    on_finished: called with each of this rank's samples as soon as it is written.
+    read: makes a `Sampled` of (index of the request, sample), once for each of this rank's samples, as soon as it is
+    written.
     """
     ranks = sampler.ranks_per_engine
     total, leader = len(requests) * num_generations, world.rank - world.rank % ranks
@@ -75,13 +57,13 @@ def roll_out(
     wanted = [group for group, count in enumerate(counts) if count]
     starts = [sum(counts[:group]) for group in wanted]
 
-    def tell(index: int, copy: int, sample: Sample) -> None:
-        if on_finished is not None and starts[index] + copy in mine:
-            on_finished(wanted[index], sample)
-
     if not wanted:
         return []
-    asked = [requests[group] for group in wanted], [counts[group] for group in wanted]
-    sampled = sampler.sample(*asked, on_finished=tell)
-    line = [(group, sample) for group, samples in zip(wanted, sampled, strict=True) for sample in samples]
-    return line[mine.start : mine.stop]
+    finished: dict[int, Sampled] = {}
+
+    def finish(index: int, copy: int, sample: Sample) -> None:
+        if (place := starts[index] + copy) in mine:
+            finished[place] = read(wanted[index], sample)
+
+    sampler.sample([requests[group] for group in wanted], [counts[group] for group in wanted], on_finished=finish)
+    return [finished[place] for place in mine]

@@ -2,7 +2,6 @@
 
 import math
 import statistics
-from collections import deque
 
 from prewrite.config import Config, TrainingSettings
 
@@ -33,22 +32,19 @@ def learning_rate_at(step: int, total_steps: int, training: TrainingSettings) ->
     return training.learning_rate * (1 + math.cos(math.pi * min(1.0, progress))) / 2
 
 
-class GapAlarm:
-    """Stale weights in the sampler look like a jump of the sampler gap: stop before more is trained on them."""
+def check_gap(gaps: list[float], floor: float, step: int, gap: float | None) -> None:
+    """Stale weights in the sampler look like a jump of the sampler gap, mean |l_old - l_sampler|: stop there.
 
-    def __init__(self, floor: float):
-        self.floor = floor
-        self.gaps: deque[float] = deque(maxlen=GAP_WINDOW)
-
-    def hear(self, step: int, gap: float | None) -> None:
-        """Raises RuntimeError where a step's gap, mean |l_old - l_sampler|, passes the floor and 5 running medians."""
-        if gap is None:
-            return
-        assert math.isfinite(gap), "a gap that is not finite would blind the alarm; no step with one is taken"
-        median = statistics.median(self.gaps) if self.gaps else gap
-        if gap > self.floor and gap > 5 * median:
-            raise RuntimeError(
-                f"step {step}: the sampler gap, mean |l_old - l_sampler|, jumped to {gap:.3f} from a running median "
-                f"of {median:.3f}: vLLM samples from other weights than the trainer's"
-            )
-        self.gaps.append(gap)
+    gaps: those of the last steps; this one is added. Raises RuntimeError where it passes the floor and 5 medians.
+    """
+    if gap is None:
+        return
+    assert math.isfinite(gap), "a gap that is not finite would blind the alarm; no step with one is taken"
+    median = statistics.median(gaps) if gaps else gap
+    if gap > floor and gap > 5 * median:
+        raise RuntimeError(
+            f"step {step}: the sampler gap, mean |l_old - l_sampler|, jumped to {gap:.3f} from a running median "
+            f"of {median:.3f}: vLLM samples from other weights than the trainer's"
+        )
+    gaps.append(gap)
+    del gaps[:-GAP_WINDOW]

@@ -29,7 +29,7 @@ def rollout_metrics(rollouts: Sequence[Rollout], num_generations: int) -> dict[s
         "completion_length_mean": statistics.fmean(lengths),
         "completion_length_max": float(max(lengths)),
         "truncated": _share(rollout.sample.finish_reason == "length" for rollout in rollouts),
-        "distinct_rewrites": len({(rollout.group, rollout.rewrite) for rollout in rollouts}) / len(rollouts),
+        "distinct_rewrites": len({(rollout.group, rollout.output) for rollout in rollouts}) / len(rollouts),
     }
 
 

@@ -69,6 +69,10 @@ class Updater:
         self.max_completion_length = max_completion_length
         self.rollouts_per_step = rollouts_per_step
 
+    def count(self, batch: Batch) -> int:
+        """How many optimizer steps `updates` takes on the batch."""
+        return self.training.num_iterations * -(-len(batch.length_B) // self.rollouts_per_step)
+
     def updates(self, batch: Batch, learning_rate: Callable[[], float], first_step: int) -> Iterator[Update]:
         """The optimizer steps of a batch, one at a time. learning_rate: asked before each. Collective.
 

@@ -1,6 +1,5 @@
 """From what the policy wrote to the instruction in it."""
 
-import functools
 import re
 
 from prewrite.grading import strip_thinking
@@ -66,7 +65,6 @@ _ABOUT_REWRITING = re.compile(
 _QUOTES = {'"': '"', "“": "”", "„": "“", "«": "»", "'": "'", "‘": "’", "`": "`"}
 
 
-@functools.lru_cache(maxsize=2048)  # a step cleans each twice and more: to ask about it ahead, and to score it
 def clean_rewrite(text: str) -> str:
     """The instruction in a completion of the policy; "" where it holds none.
 

@@ -19,12 +19,12 @@ def grade(task: Task, examples: Sequence[Example], answers: Sequence[Answer]) ->
     replied = [index for index, answer in enumerate(answers) if answer.text is not None]
     graded = graders[task.kind](task, [examples[i] for i in replied], [answers[i].text or "" for i in replied])
     by_index = dict(zip(replied, graded, strict=True))
-    return [by_index.get(index) or failed_verdict(example) for index, example in enumerate(examples)]
+    return [by_index.get(index) or failed_verdict(example.id, example.target) for index, example in enumerate(examples)]
 
 
-def failed_verdict(example: Example) -> Verdict:
+def failed_verdict(example_id: str, target: str | tuple[str, ...]) -> Verdict:
     """The verdict on a call that stayed failed."""
-    return Verdict(example.id, example.target, prediction=None, correct=None, well_formed=False)
+    return Verdict(example_id, target, prediction=None, correct=None, well_formed=False)
 
 
 def _grade_labels(task: Task, examples: Sequence[Example], replies: Sequence[str]) -> list[Verdict]:

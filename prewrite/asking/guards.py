@@ -5,49 +5,42 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Literal
 
-from prewrite.rewards.base import Ask
 from prewrite.tasks.control_tokens import holds_control_token, without_trailing_control_tokens
-from prewrite.types import Example, InstructionRow, Sample
+from prewrite.types import Example, Sample
 
-Fault = Literal["truncated", "control_token", "empty", "leak"]
+# truncated: the completion ran into `max_completion_length`. control_token: it forges a turn of a chat. empty: no
+# instruction is in it. wrong_tags: a template with other tags than its row's. leak: it gives away what it is scored on.
+Fault = Literal["truncated", "control_token", "empty", "wrong_tags", "leak"]
 LEAK_NGRAM = 8
 
 _WORD = re.compile(r"[぀-ヿ㐀-鿿가-힯]|[^\W぀-ヿ㐀-鿿가-힯]+")  # scripts without spaces: a character is a word
 _LIST_MARKER = re.compile(r"^[ \t]*\(?\d{1,2}[.):]|\bsteps?\s+\d{1,2}\b", re.MULTILINE | re.IGNORECASE)
 
 
-def rewrite_fault(
-    sample: Sample, rewrite: str, row: InstructionRow, examples: Sequence[Example], ask: Ask | None
-) -> Fault | None:
-    """Why the rewrite is worth nothing and need not be asked, or None.
-
-    truncated: the completion ran into `max_completion_length`. control_token: it forges a turn of a chat. empty: no
-    instruction is in it. leak: it gives away what it is scored on:
-        an example's text: the two share 8 words in a row that the instruction does not have;
-        for ask="row", where the policy reads the problem, the gold answer, unless the instruction has it too.
-    Label names, numbers, braces and `\\boxed{}` are no fault.
-    """
+def form_fault(sample: Sample, rewrite: str) -> Fault | None:
+    """What is wrong with the completion itself, whatever it is asked on."""
     if sample.finish_reason == "length":
         return "truncated"
     if not rewrite:
         forged = holds_control_token(without_trailing_control_tokens(sample.text))
         return "control_token" if forged else "empty"
-    if ask == "row":
-        leaks = any(_gives_answer(rewrite, row.instruction, example) for example in examples)
-    else:
-        leaks = _repeats_text(rewrite, row.instruction, examples)
-    return "leak" if leaks else None
+    return None
 
 
-def _repeats_text(rewrite: str, instruction: str, examples: Sequence[Example]) -> bool:
+def repeats_example(rewrite: str, instruction: str, examples: Sequence[Example]) -> bool:
+    """Whether rewrite and an example share 8 words in a row that the instruction does not have.
+
+    Label names, numbers, braces and `\\boxed{}` are no leak.
+    """
     own = _ngrams(rewrite) - _ngrams(instruction)
     return bool(own) and any(
         not own.isdisjoint(_ngrams(text)) for example in examples for text in example.fields.values()
     )
 
 
-def _gives_answer(rewrite: str, instruction: str, example: Example) -> bool:
-    golds = (example.target,) if isinstance(example.target, str) else example.target
+def gives_answer(rewrite: str, instruction: str, target: str | tuple[str, ...]) -> bool:
+    """Whether the rewrite of a problem that the policy reads holds its answer, and the problem itself does not."""
+    golds = (target,) if isinstance(target, str) else target
     shown, known = (f" {' '.join(_words(_LIST_MARKER.sub(' ', text)))} " for text in (rewrite, instruction))
     answers = [f" {' '.join(_words(gold))} " for gold in golds if _words(gold)]
     return any(answer in shown and answer not in known for answer in answers)

@@ -1,0 +1,62 @@
+"""A rewrite that is a whole question: asked alone, its answer held against the row's own."""
+
+import re
+from collections.abc import Sequence
+
+from prewrite.asking.base import Asking
+from prewrite.asking.guards import Fault, gives_answer
+from prewrite.asking.verdicts import failed_verdict
+from prewrite.errors import UserError
+from prewrite.grading import extract_math_answer, is_correct_math, nq_exact_match, strip_thinking
+from prewrite.tasks.base import Task
+from prewrite.types import Answer, Call, Example, InstructionRow, Verdict
+
+_PROSE = re.compile(r"(?<!\\)(?<![A-Za-z\\])[A-Za-z]{2,}")
+
+
+class Alone(Asking):
+    """One call a rewrite, without examples."""
+
+    uses_examples = False
+
+    def check_row(self, row: InstructionRow, task: Task, reward: str) -> None:
+        if row.answer is None:
+            raise UserError(
+                f"{reward}: a row without `answer` ({row.instruction[:60]!r}). It asks the task model each rewrite "
+                "alone and holds the reply against the row's own answer: give data.instructions_file with the columns "
+                "instruction (the problem), dataset_name and answer."
+            )
+
+    def draw(self, row: InstructionRow, examples: Sequence[Example], count: int, key: str) -> list[Example]:
+        return []
+
+    def calls(
+        self, task: Task, row: InstructionRow, rewrite: str, examples: Sequence[Example], choices: tuple[str, ...]
+    ) -> list[Call]:
+        return [Call(rewrite)]
+
+    def grade(
+        self, task: Task, row: InstructionRow, examples: Sequence[Example], answers: Sequence[Answer]
+    ) -> tuple[Verdict, ...]:
+        """By math where the gold is math, else by normalised text (SQuAD's: case, punctuation, articles and white space
+        do not count)."""
+        assert row.answer is not None, "check_row"
+        (answer,), gold = answers, row.answer
+        if answer.text is None:
+            return (failed_verdict("", gold),)
+        is_math = isinstance(gold, str) and (task.kind == "math" or _is_math(gold))
+        given = extract_math_answer(answer.text) if is_math else strip_thinking(answer.text).strip() or None
+        if isinstance(gold, str) and is_math:
+            right = is_correct_math(answer.text, gold)
+        else:
+            right = nq_exact_match(answer.text, (gold,) if isinstance(gold, str) else gold) == 1.0
+        return (Verdict("", gold, given, correct=right, well_formed=given is not None),)
+
+    def content_fault(self, rewrite: str, row: InstructionRow, examples: Sequence[Example]) -> Fault | None:
+        assert row.answer is not None, "check_row"
+        return "leak" if gives_answer(rewrite, row.instruction, row.answer) else None
+
+
+def _is_math(gold: str) -> bool:
+    """Whether a gold is a number, a letter or a formula rather than words."""
+    return not _PROSE.search(re.sub(r"\\(?:text|mathrm)\{[^{}]*\}", "", gold))

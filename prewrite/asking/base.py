@@ -1,0 +1,71 @@
+"""What a way of asking is."""
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from prewrite.asking.guards import Fault, form_fault
+from prewrite.asking.verdicts import grade
+from prewrite.tasks.base import Task
+from prewrite.tasks.files import require_rows
+from prewrite.types import Answer, Call, Example, InstructionRow, Sample, Verdict
+
+
+class Asking(ABC):
+    """One way of asking the task model about a rewrite.
+
+    uses_examples: whether rewrites are asked on a task's examples, so that train and dev have to be loaded. Else a row
+    is a question with an answer of its own, and held-out rows take the place of dev examples.
+    """
+
+    uses_examples = True
+
+    def check_row(  # noqa: B027  # most ways read nothing in a row
+        self, row: InstructionRow, task: Task, reward: str
+    ) -> None:
+        """UserError, in the name of the reward that asks so, where the row lacks what this way reads in it."""
+
+    def concerns(self, row: InstructionRow) -> bool:
+        """Whether a row is asked about this way at all."""
+        return True
+
+    def pool(self, row: InstructionRow, examples: Sequence[Example]) -> Sequence[Example]:
+        """Those of a task's examples that the row may be judged on. UserError where there is none."""
+        return examples
+
+    def draw(self, row: InstructionRow, examples: Sequence[Example], count: int, key: str) -> list[Example]:
+        """The mini-batch that scores a group: the same for the same key, so that no rank has to be told."""
+        pool = self.pool(row, examples)
+        return random.Random(key).sample(pool, min(count, len(pool)))
+
+    @abstractmethod
+    def calls(
+        self, task: Task, row: InstructionRow, rewrite: str, examples: Sequence[Example], choices: tuple[str, ...]
+    ) -> list[Call]:
+        """What is asked. choices: the labels of a forced choice, () for free text."""
+
+    def grade(
+        self, task: Task, row: InstructionRow, examples: Sequence[Example], answers: Sequence[Answer]
+    ) -> tuple[Verdict, ...]:
+        """The verdicts on the answers to `calls`, by the task's kind."""
+        return tuple(grade(task, examples, answers))
+
+    def fault(self, sample: Sample, rewrite: str, row: InstructionRow, examples: Sequence[Example]) -> Fault | None:
+        """Why the rewrite is worth nothing and need not be asked, or None. The rows of faults: `Fault`."""
+        return form_fault(sample, rewrite) or self.content_fault(rewrite, row, examples)
+
+    @abstractmethod
+    def content_fault(self, rewrite: str, row: InstructionRow, examples: Sequence[Example]) -> Fault | None:
+        """The faults of a rewrite that is whole: above all, that it gives away what it is scored on."""
+
+
+def rows_of_subject(row: InstructionRow, examples: Sequence[Example]) -> list[Example]:
+    """The examples of the row's subject (case does not count); all of them for a row without one."""
+    if row.subject is None:
+        return list(examples)
+    return [example for example in examples if (example.subject or "").casefold() == row.subject.casefold()]
+
+
+def require_subject(row: InstructionRow, examples: Sequence[Example]) -> list[Example]:
+    """`rows_of_subject`, or UserError where the task has none."""
+    return require_rows(rows_of_subject(row, examples), f"{row.dataset_name} examples", f"subject={row.subject!r}")

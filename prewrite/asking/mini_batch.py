@@ -1,0 +1,30 @@
+"""A rewrite before each of some examples; or before those of the row's subject alone."""
+
+from collections.abc import Sequence
+
+from prewrite.asking.base import Asking, require_subject
+from prewrite.asking.guards import Fault, repeats_example
+from prewrite.tasks.base import Task, query
+from prewrite.types import Call, Example, InstructionRow
+
+
+class MiniBatch(Asking):
+    """The rewrite, a newline, one example's labelled fields (`prewrite.tasks.base.query`): one call an example."""
+
+    def calls(
+        self, task: Task, row: InstructionRow, rewrite: str, examples: Sequence[Example], choices: tuple[str, ...]
+    ) -> list[Call]:
+        return [Call(query(task, rewrite, example), choices) for example in examples]
+
+    def content_fault(self, rewrite: str, row: InstructionRow, examples: Sequence[Example]) -> Fault | None:
+        return "leak" if repeats_example(rewrite, row.instruction, examples) else None
+
+
+class SubjectBatch(MiniBatch):
+    """A mini-batch of the row's subject; rows without a subject are not asked about."""
+
+    def concerns(self, row: InstructionRow) -> bool:
+        return row.subject is not None
+
+    def pool(self, row: InstructionRow, examples: Sequence[Example]) -> Sequence[Example]:
+        return require_subject(row, examples)

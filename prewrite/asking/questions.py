@@ -1,0 +1,78 @@
+"""One pass over rewrites: ask the task model everything at once, then grade every answer."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from tqdm import tqdm
+
+from prewrite.asking import MINI_BATCH, Asking
+from prewrite.tasks.base import Task
+from prewrite.types import Answer, Call, Evaluation, Example, InstructionRow
+
+Scoring = Literal["forced_choice", "free_text"]
+Progress = Callable[[int, int], None]
+
+
+class Asked(Protocol):
+    """What answers calls: `prewrite.engine.task_model.TaskModel`."""
+
+    def ask(self, calls: Sequence[Call], *, progress: Progress | None = None) -> list[Answer]: ...
+
+    def ask_ahead(self, calls: Sequence[Call]) -> None: ...
+
+    def check_failure_share(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Question:
+    """A rewrite of a row, to be asked about on some examples of its task."""
+
+    asking: Asking
+    task: Task
+    row: InstructionRow
+    rewrite: str
+    examples: Sequence[Example]
+
+    def calls(self, scoring: Scoring) -> list[Call]:
+        """What is asked; with forced choice a classification's answer is one of the task's labels."""
+        choices = self.task.labels if scoring == "forced_choice" and self.task.kind == "classification" else ()
+        return self.asking.calls(self.task, self.row, self.rewrite, self.examples, choices)
+
+
+def evaluate(
+    questions: Sequence[Question], task_model: Asked, *, scoring: Scoring, progress: Progress | None = None
+) -> list[Evaluation]:
+    """The evaluation of each question.
+
+    All calls are under way together, so that the endpoint can batch across rewrites; grading has its time limit for
+    each question by itself. progress: of the calls, as `TaskModel.ask` reports it.
+    """
+    calls = [question.calls(scoring) for question in questions]
+    answers = iter(task_model.ask([call for own in calls for call in own], progress=progress))
+    evaluations = []
+    for question, own in zip(questions, calls, strict=True):
+        replies = [next(answers) for _ in own]
+        verdicts = question.asking.grade(question.task, question.row, question.examples, replies)
+        num_cut = sum(reply.finish_reason == "length" for reply in replies)
+        evaluations.append(Evaluation(question.rewrite, question.task.name, verdicts, num_cut))
+    return evaluations
+
+
+def instruction_questions(
+    task: Task, instructions: Sequence[str], examples: Sequence[Example], asking: Asking = MINI_BATCH
+) -> list[Question]:
+    """Each instruction on the same examples, as it is: the question of a row that nobody rewrote."""
+    return [Question(asking, task, InstructionRow(text, task.name), text, examples) for text in instructions]
+
+
+@contextmanager
+def answers_bar(title: str, total: int, *, leave: bool) -> Iterator[Progress]:
+    """A bar of `total` answers; yields the `progress` that moves it. leave: whether it stays at the end."""
+    with tqdm(total=total, desc=title, unit="answer", leave=leave, disable=not total, dynamic_ncols=True) as bar:
+
+        def show(done: int, _: int) -> None:
+            bar.update(done - bar.n)
+
+        yield show

@@ -1,0 +1,51 @@
+"""A rewrite that is a template: its brace tags, {problem}, are filled by each example."""
+
+import re
+from collections.abc import Collection, Sequence
+
+from prewrite.asking.base import Asking
+from prewrite.asking.guards import Fault, repeats_example
+from prewrite.errors import UserError
+from prewrite.tasks.base import Task
+from prewrite.types import Call, Example, InstructionRow
+
+# A brace tag is {name}. LaTeX's arguments (\boxed{answer}, \frac{a}{b}, x_{n}) are read first, so they are none.
+_BRACE_TAG = re.compile(r"\\[A-Za-z]+\s*(?:\{[^{}]*\})*|[\^_]\{[^{}]*\}|\{([A-Za-z_]\w*)\}")
+
+
+class Template(Asking):
+    """The rewrite with each of the row's `tags` replaced by the example's field of that name: one call an example."""
+
+    def check_row(self, row: InstructionRow, task: Task, reward: str) -> None:
+        unknown = [tag for tag in row.tags if tag not in task.fields]
+        if unknown or not row.tags:
+            given = f"the tag {unknown[0]!r} of the row" if unknown else "a row without tags"
+            raise UserError(
+                f"{reward}: {given} ({row.instruction[:60]!r}); the tags name columns of {task.name}: "
+                f"{', '.join(task.fields)}."
+            )
+
+    def calls(
+        self, task: Task, row: InstructionRow, rewrite: str, examples: Sequence[Example], choices: tuple[str, ...]
+    ) -> list[Call]:
+        return [Call(fill_template(rewrite, row.tags, example), choices) for example in examples]
+
+    def content_fault(self, rewrite: str, row: InstructionRow, examples: Sequence[Example]) -> Fault | None:
+        if not has_right_tags(rewrite, row.tags):
+            return "wrong_tags"
+        return "leak" if repeats_example(rewrite, row.instruction, examples) else None
+
+
+def brace_tags(template: str) -> set[str]:
+    """The names of the brace tags, {name}, of a template; braces of LaTeX are no tags."""
+    return {match[1] for match in _BRACE_TAG.finditer(template) if match[1]}
+
+
+def has_right_tags(template: str, tags: Collection[str]) -> bool:
+    """Whether the template's brace tags are `tags`: each at least once, and no other."""
+    return brace_tags(template) == set(tags)
+
+
+def fill_template(template: str, tags: Collection[str], example: Example) -> str:
+    """The template with every one of `tags` replaced, in one pass, by the example's field; all else stays literal."""
+    return _BRACE_TAG.sub(lambda match: example.fields[match[1]] if match[1] in tags else match[0], template)

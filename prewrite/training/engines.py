@@ -1,0 +1,97 @@
+"""What a run opens once, whatever its stages bring: models, the sampler's engine, the task model, the run folder."""
+
+import contextlib
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from prewrite.config import Config
+from prewrite.engine import distributed
+from prewrite.engine.distributed import World
+from prewrite.engine.policy import Policy
+from prewrite.engine.sampler import Sampler
+from prewrite.engine.task_model import TaskModel
+from prewrite.engine.task_server import TaskServer
+from prewrite.errors import UserError
+from prewrite.reporting.journal import Journal
+
+
+@dataclass(frozen=True)
+class Engines:
+    """journal: on rank 0 alone. reference: where the loss has a KL term."""
+
+    world: World
+    tokenizer: Any
+    policy: Policy
+    reference: Policy | None
+    sampler: Sampler
+    task_model: TaskModel
+    journal: Journal | None
+
+
+@contextlib.contextmanager
+def open_engines(config: Config, world: World, tokenizer: Any, choices: Sequence[str]) -> Iterator[Engines]:
+    """The engines of a run, closed on every way out. choices: labels that the task model has to be able to force.
+
+    Raises UserError, on every rank where it concerns all, for what the user can put right.
+    """
+    with full_memory_told(), contextlib.ExitStack() as stack:
+        with distributed.together("making the run folder"):
+            journal = Journal(config) if world.is_main else None
+        task_model = stack.enter_context(_task_model(config, journal))
+        with distributed.together("asking the task model a first question"):
+            if world.is_main:
+                task_model.probe(choices)
+        if world.is_main:
+            print(f"loading the policy, {config.policy.model}, and its vLLM engine, about another minute", flush=True)
+        temperature = config.rollout.temperature
+        policy = Policy(config.policy, config.training, world, temperature=temperature)
+        reference = None
+        if config.loss.beta:
+            reference = Policy(config.policy, config.training, world, temperature=temperature, trainable=False)
+        sampler = Sampler(config.policy, config.rollout, tokenizer, world, seed=config.seed)
+        stack.callback(sampler.close)
+        _seed(config.seed + world.rank // sampler.ranks_per_engine)  # after the engine, whose start reseeds torch
+        yield Engines(world, tokenizer, policy, reference, sampler, task_model, journal)
+
+
+@contextlib.contextmanager
+def _task_model(config: Config, journal: Journal | None) -> Iterator[TaskModel]:
+    """The task model at its endpoint, or behind a server that rank 0 starts."""
+    with contextlib.ExitStack() as stack:
+        with distributed.together("starting the task model"):
+            base_url = config.task_model.base_url
+            if base_url is None and journal is not None:
+                log_path = journal.folder / "task_server.log"
+                print(f"starting a vLLM server for the task model, about a minute; its log is {log_path}", flush=True)
+                server = TaskServer(config.task_model, log_path=log_path)
+                base_url = stack.enter_context(server).base_url
+                stack.enter_context(server.blamed())
+        yield stack.enter_context(TaskModel(config.task_model, base_url=distributed.broadcast(base_url)))
+
+
+@contextlib.contextmanager
+def full_memory_told() -> Iterator[None]:
+    """Turns torch's error of a full GPU into a UserError that says what takes less memory."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        fault = UserError(
+            f"the GPU's memory is full: {str(error).split('. ')[0]}. What takes less of it: "
+            "training.max_tokens_per_micro_batch or per_device_train_batch_size lower, logprob_chunk_tokens lower, "
+            "policy.gradient_checkpointing, policy.offload_optimizer, policy.zero_stage 3 on several GPUs, "
+            "rollout.sleep_level 1, and a smaller kv_cache_gib or gpu_memory_utilization in rollout and task_model"
+        )
+        fault.on_every_rank = False
+        raise fault from error
+
+
+def _seed(seed: int) -> None:
+    """The same on the ranks of one vLLM engine, which draw every token together."""
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)

@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from prewrite.evaluation.summary import compare, compare_f1, summarise
 from prewrite.evaluation.prompts import Candidate
 from prewrite.evaluation.report import Report, findings, make_rows
+from prewrite.evaluation.summary import compare, compare_f1, summarise
 from prewrite.tasks import TASKS, get_task
 from prewrite.tasks.base import Task
 from prewrite.types import Evaluation, Verdict

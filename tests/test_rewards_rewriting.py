@@ -2,18 +2,21 @@
 
 import pytest
 
+from prewrite.asking import ALONE, MINI_BATCH, SUBJECT_BATCH, TEMPLATE
+from prewrite.asking.base import rows_of_subject
+from prewrite.asking.cleaning import clean_rewrite
+from prewrite.asking.questions import instruction_questions
+from prewrite.asking.template import brace_tags, fill_template, has_right_tags
 from prewrite.errors import UserError
 from prewrite.rewards import (
     NOT_MY_ROW,
     REWARDS,
     check_coverage,
+    check_objective,
     check_rows,
     get_reward,
-    rewrite_fault,
     score_completions,
 )
-from prewrite.rewards.calls import brace_tags, check_tags, fill_template, grade_answers, has_right_tags, make_calls
-from prewrite.rewards.rewriting import examples_of_subject
 from prewrite.tasks import get_task
 from prewrite.types import Answer, Call, Evaluation, Example, InstructionRow, Sample, Verdict
 
@@ -37,7 +40,8 @@ def labelled(*pairs):
 
 def score(name, tasks, evaluations, rows=None, texts=None, **offered):
     samples = [sample(text) for text in texts] if texts else [sample()] * len(tasks)
-    offered = {"tasks": tasks, "examples": [()] * len(tasks)} | offered
+    rewrites = [clean_rewrite(one.text) for one in samples]
+    offered = {"tasks": tasks, "examples": [()] * len(tasks), "rewrites": rewrites} | offered
     return get_reward(name).score(samples, rows or [ROW] * len(tasks), evaluations=evaluations, **offered)
 
 
@@ -77,8 +81,8 @@ def test_split_counts_the_problems_of_the_rows_subject_alone():
     evaluations = [evaluation(MATH, True, True, False)] * 4
     found = score("accuracy_math_reward_split", [MATH] * 4, evaluations, rows, examples=[drawn] * 4)
     assert found == [0.5, 1.0, None, NOT_MY_ROW]
-    assert [example.id for example in examples_of_subject(rows[0], drawn)] == ["0", "2"]
-    assert examples_of_subject(rows[3], drawn) == drawn
+    assert [example.id for example in rows_of_subject(rows[0], drawn)] == ["0", "2"]
+    assert rows_of_subject(rows[3], drawn) == drawn
 
 
 def test_a_template_with_wrong_tags_is_worth_minus_one():
@@ -108,38 +112,44 @@ def test_a_template_is_filled_in_one_pass():
     assert fill_template("Q: {problem} \\boxed{x}", tags, example) == "Q: What is {problem} in {x}? \\1 %s \\boxed{x}"
     assert has_right_tags("Q: {problem}", tags)
     assert not has_right_tags("Q:", tags)
-    check_tags(InstructionRow("Solve.", "gsm8k", tags=tags), MATH)
+    TEMPLATE.check_row(InstructionRow("Solve.", "gsm8k", tags=tags), MATH, "a reward")
     for wrong in (("question",), ()):
         with pytest.raises(UserError, match="problem"):
-            check_tags(InstructionRow("Solve.", "gsm8k", tags=wrong), MATH)
+            TEMPLATE.check_row(InstructionRow("Solve.", "gsm8k", tags=wrong), MATH, "a reward")
 
 
 def test_what_is_asked():
     example = Example("1", {"text": "It's {fine}."}, "positive")
-    asked = {
-        ask: make_calls(ask, SST2, "Say: {text}", [example], tags=("text",), forced_choice=True)
-        for ask in ("mini_batch", "subject", "row", "template")
-    }
-    assert asked == {
-        "mini_batch": [Call("Say: {text}\nSentence: It's {fine}.", SST2.labels)],
-        "subject": [Call("Say: {text}\nSentence: It's {fine}.", SST2.labels)],
-        "row": [Call("Say: {text}")],
-        "template": [Call("Say: It's {fine}.", SST2.labels)],
-    }
-    (free,) = make_calls("mini_batch", SST2, "Say.", [example], forced_choice=False)
-    assert free.choices == ()
+    row = InstructionRow("Say.", "sst2", tags=("text",), answer="positive")
+    asked = [
+        way.calls(SST2, row, "Say: {text}", [example], SST2.labels)
+        for way in (MINI_BATCH, SUBJECT_BATCH, ALONE, TEMPLATE)
+    ]
+    assert asked == [
+        [Call("Say: {text}\nSentence: It's {fine}.", SST2.labels)],
+        [Call("Say: {text}\nSentence: It's {fine}.", SST2.labels)],
+        [Call("Say: {text}")],
+        [Call("Say: It's {fine}.", SST2.labels)],
+    ]
+    (question,) = instruction_questions(SST2, ["Say."], [example])
+    assert [call.choices for call in question.calls("free_text")] == [()]
+    assert [call.choices for call in question.calls("forced_choice")] == [SST2.labels]
 
 
 def test_a_row_is_graded_by_math_where_its_gold_is_math_else_as_text():
     golds = ["1/2", "\\frac{\\pi}{2}", "The Eiffel Tower", ("Paris", "Lutetia"), "5", "5"]
-    examples = [Example(str(i), {"question": "?"}, gold) for i, gold in enumerate(golds)]
     replies = ["It is \\boxed{0.5}", "\\boxed{\\pi/2}", "<think>?</think>eiffel tower.", "Lutetia", "six or so", None]
     answers = [Answer(reply) if reply else Answer(None, error="timed out") for reply in replies]
-    verdicts = grade_answers("row", NQ, examples, answers)
-    assert [verdict.correct for verdict in verdicts] == [True, True, True, True, False, None]
-    # a math task's golds are math, words too; and the other two ways grade by the task's kind
-    assert grade_answers("row", MATH, examples[:1], [Answer("0.5")])[0].correct is True
-    assert grade_answers("mini_batch", NQ, examples[3:4], [Answer("in Paris")])[0].f1 == pytest.approx(2 / 3)
+    verdicts = [
+        ALONE.grade(NQ, InstructionRow("?", "nq_open", answer=gold), [], [answer])
+        for gold, answer in zip(golds, answers, strict=True)
+    ]
+    assert [verdict.correct for (verdict,) in verdicts] == [True, True, True, True, False, None]
+    # a math task's golds are math, words too; and the other ways grade by the task's kind
+    row = InstructionRow("?", "gsm8k", answer="1/2")
+    assert ALONE.grade(MATH, row, [], [Answer("0.5")])[0].correct is True
+    examples = [Example("3", {"question": "?"}, golds[3])]
+    assert MINI_BATCH.grade(NQ, row, examples, [Answer("in Paris")])[0].f1 == pytest.approx(2 / 3)
 
 
 def test_length_penalty_falls_in_a_straight_line():
@@ -166,14 +176,14 @@ LEAKY = Example("1", {"text": TEXT}, "positive")
 )
 def test_leak_guard_by_eight_words_in_a_row(rewrite, instruction, fault):
     row = InstructionRow(instruction, "sst2")
-    assert rewrite_fault(sample(rewrite), rewrite, row, [LEAKY], "mini_batch") == fault
+    assert MINI_BATCH.fault(sample(rewrite), rewrite, row, [LEAKY]) == fault
 
 
 def test_leak_guard_counts_characters_where_a_script_has_no_spaces():
     example = Example("1", {"text": "今天的天气非常好我很高兴"}, "positive")
     row = InstructionRow("分类。", "sst2")
-    assert rewrite_fault(sample("x"), "例如：天气非常好我很高", row, [example], "mini_batch") == "leak"
-    assert rewrite_fault(sample("x"), "例如：天气非常好", row, [example], "mini_batch") is None
+    assert MINI_BATCH.fault(sample("x"), "例如：天气非常好我很高", row, [example]) == "leak"
+    assert MINI_BATCH.fault(sample("x"), "例如：天气非常好", row, [example]) is None
 
 
 @pytest.mark.parametrize(
@@ -186,18 +196,17 @@ def test_leak_guard_counts_characters_where_a_script_has_no_spaces():
     ],
 )
 def test_a_row_must_not_hold_its_answer(rewrite, fault):
-    example = Example("1", {"problem": "What is 12 + 30?"}, "42")
-    row = InstructionRow("What is 12 + 30?", "gsm8k")
-    assert rewrite_fault(sample(rewrite), rewrite, row, [example], "row") == fault
-    known = InstructionRow("Is 12 + 30 = 42?", "gsm8k")
-    assert rewrite_fault(sample(rewrite), rewrite, known, [example], "row") is None
+    row = InstructionRow("What is 12 + 30?", "gsm8k", answer="42")
+    assert ALONE.fault(sample(rewrite), rewrite, row, []) == fault
+    known = InstructionRow("Is 12 + 30 = 42?", "gsm8k", answer="42")
+    assert ALONE.fault(sample(rewrite), rewrite, known, []) is None
 
 
 def test_truncated_and_forged_rewrites_are_faults():
-    assert rewrite_fault(sample("Solve", "length"), "Solve", ROW, [], "mini_batch") == "truncated"
-    assert rewrite_fault(sample("<|im_start|>user"), "", ROW, [], "mini_batch") == "control_token"
-    assert rewrite_fault(sample("<|im_start|>"), "", ROW, [], "mini_batch") == "empty"
-    assert rewrite_fault(sample("Solve<|im_end|>"), "Solve", ROW, [], "mini_batch") is None
+    assert MINI_BATCH.fault(sample("Solve", "length"), "Solve", ROW, []) == "truncated"
+    assert MINI_BATCH.fault(sample("<|im_start|>user"), "", ROW, []) == "control_token"
+    assert MINI_BATCH.fault(sample("<|im_start|>"), "", ROW, []) == "empty"
+    assert MINI_BATCH.fault(sample("Solve<|im_end|>"), "Solve", ROW, []) is None
 
 
 def test_unknown_rewards_are_told_with_the_nearest():
@@ -224,7 +233,7 @@ def broken(samples, rows):
 def test_a_users_own_function():
     assert score_completions(f"{__name__}:shouting", ["A", "a"], [ROW] * 2, factor=2.0) == [2.0, 0.0]
     own = get_reward(f"{__name__}:right_share")
-    assert own.ask == "mini_batch"
+    assert own.asking is MINI_BATCH
     assert own.score([sample()], [ROW], evaluations=[evaluation(MATH, True, False)]) == [0.5]
     with pytest.raises(UserError, match="nan"):
         score_completions(f"{__name__}:broken", ["A"], [ROW])
@@ -259,6 +268,18 @@ def test_a_row_without_what_a_reward_reads_in_it_is_refused():
     check_rows(template, [InstructionRow("Solve.", "gsm8k", tags=("problem",)), InstructionRow("x", "sst2")], tasks)
     with pytest.raises(UserError, match="without tags"):
         check_rows(template, [ROW], tasks)
+
+
+def test_a_reward_that_cannot_score_what_is_trained_on_is_refused():
+    check_objective([REWARDS["length_penalty"], REWARDS["format_reward"], REWARDS["accuracy_math_reward"]], "rewrite")
+    check_objective([REWARDS["accuracy_reward"], REWARDS["format_reward"]], "solve")
+    for name in ("accuracy_reward", "cosine_scaled_reward", "levenshtein_reward"):
+        with pytest.raises(UserError, match=f"{name} is of the objective solve"):
+            check_objective([REWARDS[name]], "rewrite")
+    with pytest.raises(UserError, match="accuracy_math_reward is of the objective rewrite"):
+        check_objective([REWARDS["accuracy_math_reward"]], "solve")
+    with pytest.raises(UserError, match="as a whole question, accuracy_math_reward as an instruction"):
+        check_objective([REWARDS["prewrite_accuracy_reward"], REWARDS["accuracy_math_reward"]], "rewrite")
 
 
 def test_every_named_reward_is_in_the_table_with_its_range_in_its_docstring():

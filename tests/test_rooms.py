@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "prewrite"
-ROOMS = ("base", "config", "algorithm", "grading", "tasks", "rewards", "engine", "evaluation", "reporting", "training")
+ROOMS = (
+    "base", "config", "algorithm", "grading", "tasks", "asking", "rewards", "engine", "evaluation", "reporting",
+    "training",
+)  # fmt: skip
 HOMES = {"vllm": "engine", "deepspeed": "engine", "aiohttp": "engine", "transformers": "engine", "datasets": "tasks"}
 FILES = sorted(PACKAGE.rglob("*.py"))
 

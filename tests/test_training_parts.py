@@ -10,20 +10,21 @@ import pytest
 import torch
 
 from prewrite.algorithm.batching import collate
+from prewrite.asking.questions import answers_bar
 from prewrite.config import Config, LossSettings, TrainingSettings
 from prewrite.config.loading import load_config
 from prewrite.engine.distributed import World
-from prewrite.engine.scoring import answers_bar
 from prewrite.errors import UserError
 from prewrite.reporting.console import outcome, step_line
 from prewrite.reporting.journal import Journal
-from prewrite.training.rollout import roll_out, row_order
-from prewrite.training.run import _full_memory_told
-from prewrite.training.schedule import GapAlarm, learning_rate_at, total_steps
+from prewrite.training.engines import full_memory_told
+from prewrite.training.progress import HeldOutScore, Progress, RowMemory, row_at
+from prewrite.training.rollout import roll_out
+from prewrite.training.schedule import GAP_WINDOW, check_gap, learning_rate_at, total_steps
 from prewrite.training.step_metrics import rollout_metrics
 from prewrite.training.trainer import Trainer
 from prewrite.training.update import Updater
-from prewrite.types import InstructionRow, Rollout, Sample
+from prewrite.types import InstructionRow, Rollout, Sample, Sampled, Scored
 
 CPU = torch.device("cpu")
 ROW = InstructionRow("Say positive or negative.", "sentiment")
@@ -34,8 +35,12 @@ def sample(length: int = 3, prompt: int = 2) -> Sample:
     return Sample(tuple(range(1, prompt + 1)), tuple([5] * length), tuple([-1.0] * length), "text", "stop")
 
 
+def scored(reward: float | None) -> Scored:
+    return Scored(sample(), ROW, 0, f"rewrite {reward}", reward, {"f1": reward})
+
+
 def rollout(reward: float | None, group: int = 0, length: int = 3) -> Rollout:
-    return Rollout(sample(length), ROW, group, f"rewrite {reward}", reward, {"f1": reward})
+    return Rollout(sample(length), ROW, group, f"rewrite {reward}", reward, {"f1": reward}, 0.0)
 
 
 @dataclass
@@ -53,12 +58,11 @@ class CountingSampler:
 
 
 def test_rows_come_in_whole_shuffled_passes() -> None:
-    order = row_order(5, seed=3)
-    passes = [[next(order) for _ in range(5)] for _ in range(4)]
+    passes = [[row_at(5 * epoch + place, 5, seed=3) for place in range(5)] for epoch in range(4)]
     assert all(sorted(one) == [0, 1, 2, 3, 4] for one in passes)
     assert len({tuple(one) for one in passes}) > 1
-    again = row_order(5, seed=3)
-    assert [next(again) for _ in range(20)] == [index for one in passes for index in one]
+    assert row_at(13, 5, seed=3) == passes[2][3], "any place can be had without those before it"
+    assert [row_at(place, 5, seed=4) for place in range(20)] != [index for one in passes for index in one]
 
 
 @pytest.mark.parametrize(("size", "ranks_per_engine"), [(1, 1), (2, 1), (3, 1), (4, 1), (5, 1), (2, 2), (4, 2), (6, 3)])
@@ -68,18 +72,22 @@ def test_a_group_may_span_ranks_and_no_sample_is_lost(size: int, ranks_per_engin
     asked: list[list[list[int]]] = []
     for rank in range(size):
         sampler = CountingSampler([], ranks_per_engine)
-        told: list[tuple[int, Sample]] = []
+        told: list[Sampled] = []
+
+        def read(group: int, one: Sample, told: list[Sampled] = told) -> Sampled:
+            told.append(Sampled(one, ROW, group, one.text))
+            return told[-1]
+
         share = roll_out(
             sampler,
             requests,
             generations,
             World(rank, size, CPU),
-            on_finished=lambda group, one, told=told: told.append((group, one)),
+            read,
         )
-        assert {(group, id(one)) for group, one in told} == {(group, id(one)) for group, one in share}, "its own alone"
-        assert len(told) == len(share)
+        assert sorted(map(id, told)) == sorted(map(id, share)), "its own alone, each read once"
         assert abs(len(share) - 12 / size) < 1
-        groups += [group for group, _ in share]
+        groups += [one.group for one in share]
         asked.append(sampler.counts)
     assert groups == [0] * 4 + [1] * 4 + [2] * 4
     for rank in range(size):
@@ -127,7 +135,7 @@ def test_a_full_gpu_is_one_message() -> None:
         pytest.raises(
             UserError, match=r"memory is full: CUDA out of memory\. What takes less of it: .*offload"
         ) as told,
-        _full_memory_told(),
+        full_memory_told(),
     ):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB. GPU 0 has")
     assert not told.value.on_every_rank
@@ -151,11 +159,11 @@ class ScriptedTrainer(Trainer):
     """A trainer whose groups come from a script: rewards of each group, batch after batch."""
 
     def __init__(self, config: Config, batches: list[list[list[float]]]):
-        self.config, self.leftovers, self.batches = config, [], batches
-        self.groups_per_batch = len(batches[0])
+        self.config, self.progress, self.batches = config, Progress(), batches
+        self.groups_per_batch, self.num_generations = len(batches[0]), config.rollout.num_generations
 
-    def _score_fresh_groups(self) -> list[list[Rollout]]:
-        return [[rollout(reward) for reward in group] for group in self.batches.pop(0)]
+    def _score_fresh_groups(self) -> list[list[Scored]]:
+        return [[scored(reward) for reward in group] for group in self.batches.pop(0)]
 
 
 GENERATIONS = CONFIG.rollout.num_generations
@@ -168,11 +176,11 @@ def test_dynamic_sampling_replaces_flat_groups_and_keeps_leftovers() -> None:
     assert refills == 1
     assert [r.reward for r in rollouts] == SPREAD + WIDE
     assert [r.group for r in rollouts] == [0] * GENERATIONS + [1] * GENERATIONS
-    assert len(trainer.leftovers) == 1
+    assert len(trainer.progress.leftovers) == 1
     trainer.batches = [[SPREAD, FLAT]]
     rollouts, refills = trainer._collect()
     assert [r.reward for r in rollouts] == WIDE + SPREAD, "what was left over comes first"
-    assert trainer.leftovers == []
+    assert trainer.progress.leftovers == []
 
 
 def test_refills_are_bounded_and_flat_groups_then_fill_the_batch() -> None:
@@ -193,17 +201,29 @@ def test_without_dynamic_sampling_a_batch_is_taken_as_it_comes() -> None:
     assert rollouts[-2].advantage == pytest.approx(-0.5 / (std + 1e-4), rel=1e-5)
 
 
-def test_the_alarm_hears_a_jump_of_the_gap_above_its_floor() -> None:
-    alarm = GapAlarm(floor=0.5)
+def test_the_alarm_stops_at_a_jump_of_the_gap_above_its_floor() -> None:
+    gaps: list[float] = []
     for step, gap in enumerate((0.05, None, 0.06, 0.04, 0.3)):  # the last is a jump, below the floor
-        alarm.hear(step, gap)
+        check_gap(gaps, 0.5, step, gap)
     with pytest.raises(RuntimeError, match=r"step 5: .* jumped to 0.600 from a running median of 0.055"):
-        alarm.hear(5, 0.6)
+        check_gap(gaps, 0.5, 5, 0.6)
     with pytest.raises(AssertionError, match="blind"):
-        alarm.hear(6, math.nan)
-    noisy = GapAlarm(floor=0.5)
+        check_gap(gaps, 0.5, 6, math.nan)
+    noisy: list[float] = []
     for step in range(30):
-        noisy.hear(step, 0.6)  # above the floor, and no jump
+        check_gap(noisy, 0.5, step, 0.6)  # above the floor, and no jump
+    assert len(noisy) == GAP_WINDOW
+
+
+def test_progress_comes_back_from_json_as_it_was() -> None:
+    score = HeldOutScore("Say.", 4, 90, 10, 0.5, (0.4, 0.6), macro_f1=None, recall={"positive": None, "negative": 0.1})
+    memory = RowMemory(score, score, {"Say it.": [0.1, 1 / 3]}, {"Say.": score})
+    record = Progress(7, 9, 36, [[scored(0.1), scored(None)]], [0.05, 0.1], {"sentiment": memory})
+    again = Progress.from_json(record.to_json())
+    assert again == record
+    assert isinstance(again.leftovers[0][0].row, InstructionRow)
+    assert again.memory["sentiment"].best is not None
+    assert again.memory["sentiment"].best.least_score == pytest.approx(0.45)  # 0.5 x 90 / 100
 
 
 def test_steps_of_a_run() -> None:

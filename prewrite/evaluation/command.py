@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from prewrite.asking.questions import Scoring, answers_bar, evaluate, instruction_questions
 from prewrite.config import TaskModelSettings
 from prewrite.config.loading import load_config, validated
-from prewrite.engine.scoring import Scoring, answers_bar, ask_and_grade
 from prewrite.engine.task_server import open_task_model
 from prewrite.errors import UserError
 from prewrite.evaluation.arguments import DEFAULT_TOP_K_OF_A_LOG
@@ -141,10 +141,8 @@ def _evaluate(setup: _Setup, instructions: Sequence[str], examples: Sequence[Exa
     with open_task_model(settings) as task_model:
         task_model.probe(task.labels if setup.scoring == "forced_choice" else ())
         with answers_bar(f"{task.name} test", len(instructions) * len(examples), leave=True) as progress:
-            own_examples = [examples] * len(instructions)
-            evaluations = ask_and_grade(
-                task, instructions, own_examples, task_model, scoring=setup.scoring, progress=progress
-            )
+            questions = instruction_questions(task, instructions, examples)
+            evaluations = evaluate(questions, task_model, scoring=setup.scoring, progress=progress)
         task_model.check_failure_share()
     return evaluations
 

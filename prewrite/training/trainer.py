@@ -200,7 +200,8 @@ class Trainer:
     def _evaluate_untrained(self, console: Console) -> None:
         shown = self.objective.evaluate(0, self.engines.sampler)
         if self.engines.journal is not None:
-            self.engines.journal.write_step({"step": 0, **shown})
+            if self.config.selection.num_sampled:
+                self.engines.journal.write_step({"step": 0, **shown})
             scores = ", ".join(f"{key.removeprefix('dev_')} {value:.3f}" for key, value in shown.items())
             console.say(f"before training, on held-out examples: {scores}")
 

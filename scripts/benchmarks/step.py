@@ -33,8 +33,12 @@ from prewrite.errors import UserError
 from prewrite.reporting.journal import Journal
 from prewrite.rewards.base import Reward
 from prewrite.tasks import get_task
-from prewrite.training.scorer import Scorer, WeightedReward
-from prewrite.training.trainer import Collaborators, Trainer
+from prewrite.training.engines import Engines
+from prewrite.training.objectives.base import WeightedReward
+from prewrite.training.objectives.rewrite import Rewrite
+from prewrite.training.objectives.rewrite_data import RewriteData
+from prewrite.training.progress import Progress
+from prewrite.training.trainer import Trainer
 from prewrite.types import InstructionRow, Rollout, Sample
 from scripts.benchmarks.common import (
     MAX_PROMPT_LENGTH,
@@ -130,12 +134,12 @@ def measure_ours(config: Config, world: distributed.World, problems: Sequence[st
         stack.callback(sampler.close)
         task_model = stack.enter_context(TaskModel(config.task_model, base_url=NOWHERE))
         reward = WeightedReward(Reward("parity", parity_reward), 1.0, {})
-        scorer = Scorer([reward], {"gsm8k": get_task("gsm8k")}, {"gsm8k": []}, task_model,
-                        examples_per_rewrite=1, forced_choice=False, seed=config.seed)  # fmt: skip
+        data = RewriteData(rows, [], {"gsm8k": get_task("gsm8k")}, [reward], {"gsm8k": []}, {})
+        objective = Rewrite(config, data, requests, [], task_model, None)
         meter = stack.enter_context(PhaseMeter())
         recorder = Recorder(config) if world.is_main else None
-        together = Collaborators(policy, None, sampler, scorer, task_model, tokenizer, recorder, None)
-        trainer = MeasuredTrainer(meter, config, rows, requests, world, together)
+        engines = Engines(world, tokenizer, policy, None, sampler, task_model, recorder)
+        trainer = MeasuredTrainer(meter, config, engines, objective, Progress())
         trainer.run()
         ranks = distributed.gather(trainer.taken)
     if recorder is None:

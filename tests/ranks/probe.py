@@ -22,7 +22,7 @@ from prewrite.engine.weight_sync import push
 from prewrite.errors import UserError
 from prewrite.training.rollout import build_requests, roll_out
 from prewrite.training.update import Updater
-from prewrite.types import InstructionRow, Sample
+from prewrite.types import InstructionRow, Sample, Sampled
 
 TEMPERATURE = 0.7
 CHUNK_TOKENS = 24
@@ -162,8 +162,11 @@ def push_proof(policy: Policy, settings: PolicySettings, tokenizer, sleep_level:
     row = InstructionRow("Classify the sentiment of the sentence.", "sentiment", information=LONG_INFORMATION)
     requests = build_requests([row], tokenizer, rollout)
 
+    def read(group: int, sample: Sample) -> Sampled:
+        return Sampled(sample, row, group, sample.text)
+
     def sample_and_gap():
-        samples = [sample for _, sample in roll_out(sampler, requests, 4 * world.size, world)]
+        samples = [one.sample for one in roll_out(sampler, requests, 4 * world.size, world, read)]
         batch = collate(samples, [0.0] * len(samples), pad_token_id=tokenizer.pad_token_id or 0).to(world.device)
         chunks = max(distributed.gather(count_chunks(batch.num_tokens, CHUNK_TOKENS)))
         logprob_BT, _ = policy.logprobs(batch, chunks)

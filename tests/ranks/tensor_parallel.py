@@ -16,7 +16,7 @@ from prewrite.engine.sampler import Sampler
 from prewrite.engine.weight_sync import push
 from prewrite.training.rollout import build_requests, roll_out
 from prewrite.training.update import Updater
-from prewrite.types import InstructionRow
+from prewrite.types import InstructionRow, Sample, Sampled
 
 
 def main(model: str, out: str, dtype: str = "float32") -> None:
@@ -36,10 +36,14 @@ def main(model: str, out: str, dtype: str = "float32") -> None:
     tokenizer = load_tokenizer(settings)
     sampler = Sampler(settings, rollout, tokenizer, world, seed=1)
     torch.manual_seed(1)
-    requests = build_requests([InstructionRow("Good or bad?", "sentiment")], tokenizer, rollout)
+    row = InstructionRow("Good or bad?", "sentiment")
+    requests = build_requests([row], tokenizer, rollout)
+
+    def read(group: int, sample: Sample) -> Sampled:
+        return Sampled(sample, row, group, sample.text)
 
     def sample_and_gap():
-        samples = [sample for _, sample in roll_out(sampler, requests, 8, world)]
+        samples = [one.sample for one in roll_out(sampler, requests, 8, world, read)]
         batch = collate(samples, [1.0, -1.0, 0.5, -0.5], pad_token_id=tokenizer.pad_token_id or 0)
         batch = batch.to(world.device)
         logprob_BT, _ = policy.logprobs(batch, num_chunks=1)

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from prewrite.config import RewardSettings
 from prewrite.engine.sampler import Sampler
 from prewrite.rewards import Reward, get_reward
-from prewrite.types import Example, InstructionRow, Rollout, Sample, Sampled
+from prewrite.types import Rollout, Row, Sample, Sampled
 
 Parts = dict[str, float | None]
 
@@ -35,13 +35,17 @@ def weighted_rewards(settings: RewardSettings) -> list[WeightedReward]:
 class Objective(Protocol):
     """Requests to answer, scores of the answers, and an evaluation on what training does not see.
 
-    requests: token ids of each row's request, in the order of `rows`. Every method but `read` and `score_ahead` is
+    requests: token ids of each row's request. Every method but `read` and `score_ahead` is
     called on every rank at the same point of a step.
     """
 
-    rows: Sequence[InstructionRow] | Sequence[Example]
     requests: Sequence[Sequence[int]]
     rewards: Sequence[WeightedReward]
+
+    @property
+    def rows(self) -> Sequence[Row]:
+        """What the requests were made from."""
+        ...
 
     def read(self, index: int, group: int, sample: Sample) -> Sampled:
         """What a sample of row `index` answers, cleaned once; it travels from here on."""

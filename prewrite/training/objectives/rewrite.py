@@ -5,7 +5,7 @@ from contextlib import suppress
 
 from prewrite.asking import MINI_BATCH, Asking
 from prewrite.asking.cleaning import clean_rewrite
-from prewrite.asking.questions import Question, evaluate
+from prewrite.asking.questions import Question, Scoring, evaluate
 from prewrite.config import Config
 from prewrite.engine import distributed
 from prewrite.engine.sampler import Sampler
@@ -30,11 +30,17 @@ class Rewrite:
         task_model: TaskModel,
         held_out: HeldOut | None,
     ):
-        self.data, self.rows, self.rewards = data, data.rows, data.rewards
+        self.data, self.rewards = data, data.rewards
         self.requests, self.held_out_requests = requests, held_out_requests
         self.task_model, self.held_out = task_model, held_out
-        self.seed, self.scoring = config.seed, config.task_model.scoring
+        self.scoring: Scoring = config.task_model.scoring
+        self.seed = config.seed
         self.examples_per_rewrite, self.num_sampled = config.reward.examples_per_rewrite, config.selection.num_sampled
+
+    @property
+    def rows(self) -> Sequence[InstructionRow]:
+        """The instruction rows."""
+        return self.data.rows
 
     def read(self, index: int, group: int, sample: Sample) -> Sampled:
         """The sample with the rewrite in it."""
@@ -91,6 +97,7 @@ class Rewrite:
 
     def evaluate(self, step: int, sampler: Sampler) -> dict[str, float]:
         """Greedy rewrites, and new samples, of every held-out row, judged on held-out examples. Collective."""
+        shown: dict[str, float] = {}
         if step == 0:
             with distributed.together("judging the initial instruction"):
                 shown = self.held_out.evaluate_initial() if self.held_out is not None else {}
@@ -99,7 +106,7 @@ class Rewrite:
         greedy = self._write(sampler, 1, greedy=True)
         sampled = self._write(sampler, self.num_sampled, greedy=False)
         with distributed.together("judging rewrites on held-out examples"):
-            return self.held_out.evaluate(step, greedy, sampled) if self.held_out is not None else {}
+            return shown | self.held_out.evaluate(step, greedy, sampled) if self.held_out is not None else {}
 
     def counts(self) -> dict[str, float]:
         """Calls of the task model since the start, over all ranks."""

@@ -5,16 +5,29 @@ from contextlib import contextmanager
 
 import pytest
 
-from prewrite.config import TaskModelSettings
+from prewrite.asking import MINI_BATCH, SUBJECT_BATCH
+from prewrite.asking.cleaning import clean_rewrite
+from prewrite.config import Config, TaskModelSettings
 from prewrite.engine.task_model import TaskModel
 from prewrite.errors import UserError
 from prewrite.rewards import get_reward
 from prewrite.tasks import get_task
-from prewrite.training.scorer import Scorer, WeightedReward
-from prewrite.types import Example, InstructionRow, Sample
+from prewrite.training.objectives.base import WeightedReward
+from prewrite.training.objectives.rewrite import Rewrite
+from prewrite.training.objectives.rewrite_data import RewriteData
+from prewrite.types import Example, InstructionRow, Sample, Sampled
 from tests.fault_server import FaultServer, Reply, completion, query_of
 
 TASKS = {name: get_task(name) for name in ("gsm8k", "sst2")}
+CONFIG = Config.model_validate(
+    {
+        "policy": {"model": "policy"},
+        "data": {"tasks": ["gsm8k"]},
+        "reward": {"examples_per_rewrite": 4},
+        "task_model": {"model": "task", "scoring": "free_text"},
+        "training": {"max_steps": 1},
+    }
+)
 TRAIN = {
     "gsm8k": [
         Example(str(i), {"problem": f"What is {i} + 1?"}, str(i + 1), subject="odd" if i % 2 else "even")
@@ -31,7 +44,7 @@ def sums_and_positive(body, tried):
 
 
 @contextmanager
-def scorer(*names: str) -> Iterator[tuple[Scorer, FaultServer]]:
+def scorer(*names: str) -> Iterator[tuple[Rewrite, FaultServer]]:
     with (
         FaultServer(sums_and_positive) as server,
         TaskModel(
@@ -40,22 +53,19 @@ def scorer(*names: str) -> Iterator[tuple[Scorer, FaultServer]]:
         ) as task_model,
     ):
         rewards = [WeightedReward(get_reward(name), 1.0, {}) for name in names]
-        yield (
-            Scorer(rewards, TASKS, TRAIN, task_model, examples_per_rewrite=4, forced_choice=False, seed=1),
-            server,
-        )
+        yield Rewrite(CONFIG, RewriteData([], [], TASKS, rewards, TRAIN, {}), [], [], task_model, None), server
 
 
-def sample(text: str, finish_reason: str = "stop") -> Sample:
-    return Sample((), (), (), text, finish_reason)
+def sampled(row: InstructionRow, text: str, group: int = 0, finish_reason: str = "stop") -> Sampled:
+    return Sampled(Sample((), (), (), text, finish_reason), row, group, clean_rewrite(text))
 
 
-def parts(scoring: Scorer, row: InstructionRow, *texts: str) -> list[dict]:
-    return [dict(scored.reward_parts) for scored in scoring.score([(0, sample(text)) for text in texts], [row], draw=0)]
+def parts(scoring: Rewrite, row: InstructionRow, *texts: str) -> list[dict]:
+    return scoring._score([sampled(row, text) for text in texts], draw=0)
 
 
 def test_a_group_meets_the_same_examples_on_every_rank_and_others_in_every_step():
-    row, reward = InstructionRow("Solve.", "gsm8k"), get_reward("accuracy_math_reward")
+    row = InstructionRow("Solve.", "gsm8k")
     with scorer("accuracy_math_reward") as (one, server):
         assert parts(one, row, "Add.", "Sum.") == [{"accuracy_math_reward": 1.0}] * 2
         asked = {"Add.": [], "Sum.": []}
@@ -64,11 +74,11 @@ def test_a_group_meets_the_same_examples_on_every_rank_and_others_in_every_step(
             asked[rewrite].append(question)
         assert sorted(asked["Add."]) == sorted(asked["Sum."])
         assert len(asked["Add."]) == 4
-        drawn = [example.id for example in one.examples(row, 0, 0, reward)]
+        drawn = [example.id for example in one.examples(row, 0, 0, MINI_BATCH)]
         with scorer("accuracy_math_reward") as (other, _):
-            assert [example.id for example in other.examples(row, 0, 0, reward)] == drawn
+            assert [example.id for example in other.examples(row, 0, 0, MINI_BATCH)] == drawn
             for draw, group in ((1, 0), (0, 1)):
-                assert [example.id for example in other.examples(row, draw, group, reward)] != drawn
+                assert [example.id for example in other.examples(row, group, draw, MINI_BATCH)] != drawn
 
 
 def test_only_a_split_reward_narrows_the_examples_to_the_rows_subject():
@@ -77,9 +87,9 @@ def test_only_a_split_reward_narrows_the_examples_to_the_rows_subject():
         assert parts(both, row, "Add.") == [{"accuracy_math_reward_split": 1.0, "accuracy_math_reward": 1.0}]
         numbers = [int(query_of(body).partition("What is ")[2].split()[0]) for body in server.bodies]
         of_the_subject = [
-            int(example.id) for example in both.examples(row, 0, 0, get_reward("accuracy_math_reward_split"))
+            int(example.id) for example in both.examples(row, 0, 0, SUBJECT_BATCH)
         ]
-        of_all = [int(example.id) for example in both.examples(row, 0, 0, get_reward("accuracy_math_reward"))]
+        of_all = [int(example.id) for example in both.examples(row, 0, 0, MINI_BATCH)]
         assert set(numbers) == {*of_the_subject, *of_all}
         assert all(number % 2 for number in of_the_subject)
         assert not all(number % 2 for number in of_all)
@@ -97,8 +107,7 @@ def test_what_no_reward_reads_is_not_asked():
 def test_a_rewrite_with_a_fault_is_worth_nothing_and_is_not_asked():
     with scorer("accuracy_math_reward") as (scoring, server):
         row = InstructionRow("Solve.", "gsm8k")
-        (truncated,) = scoring.score([(0, sample("Add", "length"))], [row], draw=0)
-        assert (truncated.reward_parts, truncated.reward) == ({"accuracy_math_reward": 0.0}, None)
+        assert scoring._score([sampled(row, "Add", finish_reason="length")], 0) == [{"accuracy_math_reward": 0.0}]
         assert parts(scoring, row, "<think>nothing</think>") == [{"accuracy_math_reward": 0.0}]
         assert server.bodies == []
 
@@ -119,8 +128,7 @@ def test_a_template_is_asked_where_its_tags_are_right():
 def test_tasks_of_other_kinds_side_by_side():
     rows = [InstructionRow("Solve.", "gsm8k"), InstructionRow("Label.", "sst2")]
     with scorer("accuracy_math_reward", "accuracy_classification_reward") as (scoring, _):
-        scored = scoring.score([(0, sample("Add.")), (1, sample("Say."))], rows, draw=0)
-        assert [dict(one.reward_parts) for one in scored] == [
+        assert scoring._score([sampled(rows[0], "Add."), sampled(rows[1], "Say.", group=1)], draw=0) == [
             {"accuracy_math_reward": 1.0},
             {"accuracy_classification_reward": 1.0},
         ]
@@ -129,29 +137,32 @@ def test_tasks_of_other_kinds_side_by_side():
 def test_a_row_that_is_a_problem_is_asked_alone_and_held_against_its_own_answer():
     rows = [InstructionRow("What is 41 + 1?", "gsm8k", answer="42"), InstructionRow("Say.", "sst2", answer="Positive")]
     with scorer("prewrite_accuracy_reward") as (scoring, server):
-        samples = [
-            (0, sample("What is 41 plus 1?")),
-            (0, sample("What is 40 plus 1?")),
-            (1, sample("Is it good or bad?")),
+        asked = [
+            sampled(rows[0], "What is 41 plus 1?"),
+            sampled(rows[0], "What is 40 plus 1?"),
+            sampled(rows[1], "Is it good or bad?", group=1),
         ]
-        scored = scoring.score([*samples, (0, sample("What is 41 plus 1? It is 42."))], rows, draw=0)
-        assert [one.reward_parts["prewrite_accuracy_reward"] for one in scored] == [1.0, 0.0, 1.0, 0.0]
-        assert sorted(map(query_of, server.bodies)) == sorted(text.text for _, text in samples)
+        found = scoring._score([*asked, sampled(rows[0], "What is 41 plus 1? It is 42.")], draw=0)
+        assert [part["prewrite_accuracy_reward"] for part in found] == [1.0, 0.0, 1.0, 0.0]
+        assert sorted(map(query_of, server.bodies)) == sorted(one.output for one in asked)
 
 
 def test_what_is_asked_ahead_is_asked_once_and_counted_once():
-    written = [(0, sample("Add one.")), (0, sample("Think of the next number.")), (1, sample("Add one."))]
     rows = [InstructionRow("Solve it.", "gsm8k"), InstructionRow("Solve this.", "gsm8k")]
+    written = [
+        sampled(rows[0], "Add one."),
+        sampled(rows[0], "Think of the next number."),
+        sampled(rows[1], "Add one.", group=1),
+    ]
     parts, stats = {}, {}
     for ahead in (False, True):
         with scorer("accuracy_math_reward") as (one, server):
             if ahead:
-                for group, own in written:
-                    one.ask_ahead(group, own, rows[group], draw=3)
-            parts[ahead] = [rollout.reward_parts for rollout in one.score(written, rows, draw=3)]
+                for own in written:
+                    one.score_ahead(own, draw=3)
+            parts[ahead] = one._score(written, draw=3)
             stats[ahead] = (one.task_model.stats.calls, one.task_model.stats.cached, len(server.bodies))
-            again = one.score(written[:1], rows, draw=3)
-            assert again[0].reward_parts == parts[ahead][0]
+            assert one._score(written[:1], draw=3) == parts[ahead][:1]
             assert one.task_model.stats.cached == stats[ahead][1] + 4, "the second time from the cache"
     assert parts[True] == parts[False] == [{"accuracy_math_reward": 1.0}] * 3
     assert stats[True] == stats[False]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prewrite.rewards import clean_rewrite
+from prewrite.asking.cleaning import clean_rewrite
 
 INSTRUCTION = "Classify the sentiment of the sentence as positive or negative."
 

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
+from prewrite.asking.verdicts import grade
 from prewrite.tasks import get_task
 from prewrite.tasks.own import task_from_settings
-from prewrite.tasks.scoring import grade
 from prewrite.types import Answer, Example
 
 

@@ -21,7 +21,7 @@ ANSWER_IS = (
 _ANSWER_PHRASE = re.compile(rf"####|(?<![^\W\d_])(?:{ANSWER_WORDS}){ANSWER_IS}", re.IGNORECASE)
 _INLINE_MATH = re.compile(r"\$([^$\s](?:[^$\n]*[^$\s])?)\$(?!\d)|\\\(([^\n]+?)\\\)")
 _NUMBER = re.compile(
-    r"(?<![\w.])[-−–]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:/\d+)?(?:\\?%)?"
+    r"(?<![\w.])[-−–]?(?:\d(?:[\d,]*\d)?(?:\.\d+)?|\.\d+)(?:/\d+)?(?:\\?%)?"
     r"(?: (?:hundred|thousand|million|billion|trillion)\b)?"
 )
 _STATED_NUMBER = re.compile(
@@ -33,7 +33,7 @@ _QUANTITY = re.compile(
     r"(?:,? (?:and )?\d+ [a-zA-Z]+)*)(?P<tail>.*)", re.DOTALL,
 )  # fmt: skip
 _REMARK = re.compile(
-    rf"\s*(?:$|[.,;:!?](?=\s)|[(\[–—。，（]|-\s|\s(?!or\b|and\b|to\b){_REMARK_WORD})|\s?[^\W\d_\x00-\u03ff\u2100-\u214f]"
+    rf"\s*(?:$|[.,;:!?](?=\s)|[(\[–—。，（]|-\s|\s(?!or\b|and\b|to\b){_REMARK_WORD})|\s(?:and|but|so|while)\s(?!\W*\d)|\s?[^\W\d_\x00-\u03ff\u2100-\u214f]"
 )
 _PROSE_WORD = re.compile(r"(?<![\\a-zA-Z{])[^\W\d_]{2,}")
 _CALCULATOR_MARK = re.compile(r"<<[^<>\n]*=([^<>=\n]*)>>")
@@ -43,7 +43,14 @@ _NO_ANSWER = re.compile(
     r"(?:[a-z]+\s+){0,2}?(?:between|(?:more|less|greater|fewer|larger|smaller|higher|lower|other)\s+than|at\s+(?:least|most)|"
     r"over|under|above|below|up\s+to|either|neither|not(?!.*\b(?:but|rather)\b)|entre|zwischen|между)\b(?!\s*:)", re.IGNORECASE,
 )  # fmt: skip
-_CHOICE_OF_NUMBERS = re.compile(r"\d\s+or\s+(?:\\?\$)?\d")
+_CHOICE_OF_NUMBERS = re.compile(r"\d\s+(?:or|to)\s+(?:\\?\$)?\d")
+_UNSETTLED = re.compile(
+    r"(?:\bbetween\s+\S+\s+and|\b(?:more|less|greater|fewer|larger|smaller|higher|lower) than|\bat (?:least|most)|\bnot|\bnever|n't)"
+    r"\s+(?:be\s+)?(?:\\?\$)?$"
+)
+_HEDGE = re.compile(
+    r"(?:(?:about|approximately|around|roughly|nearly|exactly|simply|just|only|equal to)\s+)+", re.IGNORECASE
+)
 _BARE_ANSWER = re.compile(r"[\\$\d(\[{+\-]|\S+$")
 _MOST_UNIT_WORDS = 2
 _MARKDOWN = " \t\r*_`:=：\u200b"
@@ -193,8 +200,12 @@ def stated_answer(reply: str) -> str | None:
     mark = _last(_CALCULATOR_MARK, line)
     if mark:
         return mark[1].strip()
+    return _last_number(line)
+
+
+def _last_number(line: str) -> str | None:
     number = _last(_NUMBER, line)
-    return number.group().rstrip(",") if number else None
+    return None if number is None or _UNSETTLED.search(line[: number.start()]) else number.group()
 
 
 def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
@@ -211,7 +222,7 @@ def _is_bare_answer(line: str) -> bool:
 
 def _answer_in(line: str) -> str | None:
     line = _SENTENCE_END.split(_CALCULATOR_MARK.sub("", line), maxsplit=1)[0]
-    line = line.strip(_MARKDOWN).rstrip(".").strip(_MARKDOWN)
+    line = _HEDGE.sub("", line.strip(_MARKDOWN).rstrip(".").strip(_MARKDOWN), count=1) if line else line
     if _NO_ANSWER.match(line):
         return None
     formulas = list(_INLINE_MATH.finditer(line))
@@ -232,5 +243,5 @@ def _answer_in(line: str) -> str | None:
     if _CHOICE_OF_NUMBERS.search(line):
         return None
     stated = _last(_STATED_NUMBER, line)
-    number = _NUMBER.search(line, stated.end()) if stated else _last(_NUMBER, line)
-    return number.group().rstrip(",") if number else line
+    number = _NUMBER.search(line, stated.end()) if stated else None
+    return number.group() if number else _last_number(line) if _NUMBER.search(line) else line

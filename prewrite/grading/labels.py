@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 from prewrite.grading.extract import ANSWER_IS, ANSWER_WORDS, answer_part, boxed_answers
-from prewrite.grading.negation import DOUBT, GIVEN, REJECTED, senses
+from prewrite.grading.negation import DOUBT, GIVEN, JOINT, REJECTED, senses
 
 Label = TypeVar("Label", str, int)
 
@@ -38,7 +38,7 @@ _LETTER = rf"[^\W{_UNSPACED}]"
 _WORD_STARTS, _WORD_ENDS = rf"(?<!{_LETTER})(?<!{_LETTER}-)", rf"(?!'?{_LETTER}|-{_LETTER}|[\u0300-\u036f]|[.,]\d)"
 _SEPARATORS = re.compile(r"\s+and\s+|[\s_/&+-]+|(?<=[a-z])(?=[A-Z])|(?<=[a-zA-Z])(?=\d)")
 _SEPARATED = r"[\s_]*(?:[-/&+]|and(?=[\s_]))?[\s_]*"
-_NUMBER = r"(?<![\w.,])(?P<number>[+-]?\d+(?:\.\d+)?)(?:\s*(?:/|out of|of)\s*(?P<scale>\d+(?:\.\d+)?))?(?![\w%]|[.,]\d|-[a-rt-z])"
+_NUMBER = r"(?<![\w.,])(?P<number>[+-]?\d+(?:\.\d+)?)(?:(?: stars?| points?)?\s*(?:/|out of|of)\s*(?P<scale>\d+(?:\.\d+)?))?(?![\w%]|[.,]\d|-[a-rt-z])"
 _NUMERIC = re.compile(r"[+-]?\d+(?:\.\d+)?")
 _LEAST_SCALE = 3
 
@@ -58,7 +58,7 @@ _STATED_AFTER = re.compile(
     r"(?:correct|right|valid)\b|(?:가|이)? 정답"
 )
 _STATEMENT_ENDS = re.compile(
-    r"\s*[)\]}]*\s*(?:$|\n|[.:,;!?。](?!\s*(?:or|and|but)\b)|-\s|\(?(?:because|since|as|for|given|due)\b|입|이|です|だ|的)"
+    r"\s*[)\]}]*\s*(?:$|\n|[.:,;!?。](?!\s*(?:or|and|but)\b)|-\s|\(?(?:because|since|as|for|given|due|car|porque|weil|denn|perché|omdat|потому|так как)\b|입|이|です|だ|的)"
 )
 _AFTER_ARTICLE = re.compile(
     r"\s+(?!(?:is|was|because|since|as|and|or|seems|would|fits|makes|fails?|cannot|can|does|has|looks|contradicts)\b)[a-z]"
@@ -99,6 +99,8 @@ def find_label(text: str | None, labels: Sequence[Label]) -> Label | None:
     - abbreviations, other word forms and words outside the set are no labels.
     """
     raw = answer_part(text)
+    if (exact := {str(label): label for label in labels}.get(raw.strip())) is not None:
+        return exact
     reply = _fold(raw)
     mentions = _mentions(reply, tuple(labels))
     rejected = {mention.label for mention in mentions if mention.sense == REJECTED}
@@ -190,7 +192,9 @@ def _label_pattern(form: str) -> str:
         return rf"(?:(?<!\w)|(?<=[是为為选選])){form}(?!\w)"
     if len(form) == 1 and form.isalpha():
         other = form.swapcase()
-        return rf"{starts}{form}{ends}|(?<=\(){other}(?=\))|\A{other}(?=\W*\Z)"
+        return (
+            rf"{starts}{form}{ends}|(?<=\(){other}(?=\))|(?:\A|(?<=(?i:answer: ))|(?<=(?i:answer is ))){other}(?=\W*\Z)"
+        )
     parts = _SEPARATORS.split(form)
     joined = all(len(part) > 1 or part.isdigit() for part in parts)
     pattern = (
@@ -208,6 +212,8 @@ def _is_stated(reply: str, mention: _Mention) -> bool:
 def _opening_label(reply: str, meant: list[tuple[_Mention, object]]) -> object:
     mention, label = meant[0]
     opens = _OPENING.fullmatch(reply, 0, mention.start) and _END_OF_STATEMENT.match(reply, mention.end)
+    if len(meant) > 1 and JOINT.fullmatch(reply, mention.end, meant[1][0].start):
+        return None
     ends, starts = [one.end for one, _ in meant], [one.start for one, _ in meant[1:]]
     outside = " ".join(reply[end:start] for end, start in zip(ends, [*starts, len(reply)], strict=True))
     explanation = [word for word in re.findall(r"[^\W\d_]+", outside) if word.lower() not in ("or", "and")]

@@ -14,7 +14,7 @@ _NO_CUE = re.compile(
 )
 _SHORT_NOT = r"n't\b|\b(?:do|does|did|is|was|are|ca|wo|would|should|could)nt\b"
 _NOT = (
-    r"\b(?:not|never|hardly|scarcely|barely|neither|nor|no longer|cannot|far from|rather than|instead of|as opposed to|unlike"
+    r"\b(?:not|never|hardly|scarcely|barely|rarely|seldom|neither|nor|no longer|ain'?t|cannot|far from|rather than|instead of|as opposed to|unlike"
     rf"|(?:reject|exclud|eliminat|discard)\w*|rul(?:e|es|ed|ing) out)\b|{_SHORT_NOT}"
 )
 _BETWEEN = (
@@ -24,20 +24,21 @@ _BETWEEN = (
 )
 _REJECTS = re.compile(rf"(?:{_NOT}){_BETWEEN}|(?:不是|并非|並非|不太|不够|不算|不|没有?|沒有?|未|ไม่(?:ใช่|เป็น)?)$")
 _CUE = re.compile(
-    rf"{_NOT}|\b(?:no|by no means|in no way|without|whether|if|unless|lack\w*|less|opposite|contrary|anything but|fail\w*|doubt\w*"
-    r"|den(?:y|ies|ied)|refus\w*|unlikely|impossible|wrong\w*|incorrect\w*|mistaken\w*|rather)\b|[不没沒非未無无]|ไม่"
+    rf"{_NOT}|\b(?:no|by no means|in no way|without|whether|if|unless|lack\w*|less|opposite|no(?:thing|where|body|ne)|un(?:able|likely)|few|little|devoid|stop\w*|disagree\w*|contrary|anything but|fail\w*|doubt\w*"
+    r"|den(?:y|ies|ied)|refus\w*|impossible|wrong\w*|incorrect\w*|mistaken\w*|rather"
+    r"|ne|pas|non|nicht|kein\w*|niet|geen|não|sin|nunca|jamais|nada|не|нет|ни|nie|ikke|inte|değil|không|bukan|tidak|si)\b|\bn'|[不没沒非未無无]|ไม่"
 )
 _CLAUSE_END = re.compile(
-    r"[.!?;:,\n()。]|\b(?:and|yet|because|since|so|though|although|while|however)\b|(?<!anything )\bbut\b"
+    r"[.!?;,\n)。]|(?<!\bnot)(?<!\bnot )[:(]|\b(?:and|yet|because|since|so|though|although|while|however)\b|(?<!anything )\bbut\b"
 )
 _REJECTED_AFTER = re.compile(
-    r"\s*(?P<one>(?:is|was|seems|looks|sounds|does|has|can|could|would|must)\s+)?(?:(?:are|were|do|have)\s+)?"
+    r"\s*(?P<one>(?:is|was|seems|looks|sounds|does|has)\s+)?(?:(?:are|were|do|have|can|could|would|must)\s+)?"
     r"(?:(?:all|both|also|clearly|obviously|definitely|be|been|too|therefore)\s+)*"
     r"(?:not\b(?! (?:wrong|incorrect|false|out))|(?P<once>is|was|does)n't\b|(?:are|were|do|ca|could|would)n't\b|cannot\b"
     r"|wrong\b|incorrect\b|false\b|out\b|ruled out|eliminated|excluded|discarded|impossible|invalid|fails?\b)"
-    r"|[^。,.\n]{0,6}(?:不对|不對|不正确|不正確|错|錯|ない|ありません|아니|아닙|아닌|않)"
+    r"|\s*\?\s*(?:no|not at all|not really|never|hardly|wrong)(?=[.,!]|\s*$)|[^。,.\n]{0,6}(?:不对|不對|不正确|不正確|错|錯|ない|ありません|아니|아닙|아닌|않|değil|नहीं|নয়|కాదు)"
 )
-_JOINT = re.compile(r"\s*(?:,?\s*(?:and|or|nor|&)\s+|,\s*)(?:(?:option|choice)\s+)?\(?")
+JOINT = re.compile(r"\s*(?:,?\s*(?:and|or|nor|&)\s+|,\s*)(?:(?:option|choice)\s+)?\(?")
 _COORDINATOR = re.compile(r"and|or|&")
 _SINGULAR = re.compile(r"\s+(?:is|was|seems|looks|must|has)\b")
 _LONGEST_CLAUSE = 160
@@ -70,7 +71,7 @@ def _coordinated(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, int
     groups, first, joined = [], 0, False
     for index in range(1, len(spans) + 1):
         gap = text[spans[index - 1][1] : spans[index][0]] if index < len(spans) else "."
-        if len(gap) < 20 and _JOINT.fullmatch(gap):
+        if len(gap) < 20 and JOINT.fullmatch(gap):
             joined |= _COORDINATOR.search(gap) is not None
             continue
         if joined:

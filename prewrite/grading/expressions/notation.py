@@ -36,7 +36,7 @@ _INVISIBLE_COMMAND = re.compile(
 )
 _CURRENCIES = {"$": "dollars", "€": "euros", "£": "sterling", "¥": "yen", "₹": "rupees"}
 _MONEY = re.compile(
-    r"\s*(-?)\s*(?:\\?(\$)|([€£¥₹]))\s*(-?(?:\d[\d,]*)?(?:\.\d+)?(?: (?:thousand|million|billion|trillion))?)\s*\$?"
+    r"\s*(-?)\s*(?:\\?(\$)|(?:\\text\{)?([€£¥₹])\}?)\s*(-?(?:\d[\d,]*)?(?:\.\d+)?(?: (?:thousand|million|billion|trillion))?)\s*\$?"
     r"|\s*()(?<!\S)(-?\d[\d,]*(?:\.\d+)?)\s?(\\\$|[€£¥₹])\s*"
 )
 _ROW_GAP = re.compile(r"\uf8ff\s*\*?\[\s*-?[\d.]+\s*(?:pt|em|ex|mm|cm|in|mu|px)\s*\]")
@@ -58,12 +58,12 @@ _ELLIPSIS = re.compile(
 )
 _COMBINATION = re.compile(
     r"^\s*(?:(?:\{\s*\})?\s*[_^]?\s*\{?\s*(\d{1,4})\s*\}?\s*\{?(?:\\(?:mathrm|text)\{)?\s*([CP])\}?\s*_?\s*\{?\s*(\d{1,4})\s*\}?"
-    r"|(C)\s*\(\s*(\d{1,4})\s*,\s*(\d{1,4})\s*\)|(C)\s*_\s*\{?(\d{1,4})\}?\s*\^\s*\{?(\d{1,4})\}?)\s*$"
+    r"|(C)\s*\(\s*(\d{1,4})\s*,\s*(\d{1,4})\s*\)|(?:\\mathrm\{\s*)?(C)\s*\}?\s*_\s*\{?(\d{1,4})\}?\s*\^\s*\{?(\d{1,4})\}?)\s*$"
 )
 _ALIASES = (
     (re.compile(r"\\(?:dfrac|tfrac|cfrac)(?![a-zA-Z])"), r"\\frac"),
     (re.compile(r"\\(?:dbinom|tbinom)(?![a-zA-Z])"), r"\\binom"),
-    (re.compile(r"\{([^{}]*)\\choose(?![a-zA-Z])([^{}]*)\}"), r"\\binom{\1}{\2}"),
+    (re.compile(r"(?:\{|^)([^{}]*)\\choose(?![a-zA-Z])([^{}]*)(?:\}|$)"), r"\\binom{\1}{\2}"),
     (re.compile(r"\{([^{}]*)\\over(?![a-zA-Z])([^{}]*)\}"), r"{\\frac{\1}{\2}}"),
     (re.compile(r"\\(?:leq|leqslant)(?![a-zA-Z])|<=|=<"), r"\\le "),
     (re.compile(r"\\(?:geq|geqslant)(?![a-zA-Z])|>="), r"\\ge "),

@@ -13,16 +13,17 @@ import pytest
 
 from prewrite.grading import find_label, is_correct_math, macro_f1, nq_exact_match, nq_f1
 
-CASES_FILE = Path(os.environ.get("PREWRITE_CASES", Path(__file__).parents[2] / "shared" / "cases")) / "cases.jsonl"
+FOLDER = Path(os.environ.get("PREWRITE_CASES", Path(__file__).parents[2] / "shared" / "cases"))
+FILES = [FOLDER / name for name in ("cases.jsonl", "cases2.jsonl")]
 HANGING = r"\boxed{\sum_{k=1}^{10^9} \frac{1}{k^k}}"
 
 
 def cases(*kinds):
-    if not CASES_FILE.exists():
-        reason = f"no cases at {CASES_FILE}; set PREWRITE_CASES to the folder of cases.jsonl"
+    lines = [line for file in FILES if file.exists() for line in file.read_text(encoding="utf-8").splitlines()]
+    if not lines:
+        reason = f"no cases in {FOLDER}; set PREWRITE_CASES to the folder of cases.jsonl and cases2.jsonl"
         return [pytest.param(None, marks=pytest.mark.skip(reason=reason))]
-    rows = map(json.loads, CASES_FILE.read_text(encoding="utf-8").splitlines())
-    return [pytest.param(row, id=row["id"]) for row in rows if row["kind"] in kinds]
+    return [pytest.param(row, id=row["id"]) for row in map(json.loads, lines) if row["kind"] in kinds]
 
 
 def completion_of(case):

@@ -117,7 +117,7 @@ def notations(number: Fraction, scale: int):
     yield rf"\frac{{{sign}{top}}}{{{bottom}}}"
     yield f"{sign}{top}/{bottom}"
     yield f"−{top}/{bottom}" if sign else f"{top} / {bottom}"
-    yield rf"x = {sign}\frac{{{top}}}{{{bottom}}}\text{{ cm}}"
+    yield rf"x = {sign}\frac{{{top}}}{{{bottom}}}\text{{ dollars}}"
     if top > bottom > 1:
         yield rf"{sign}{top // bottom}\frac{{{top % bottom}}}{{{bottom}}}"
         yield f"{sign}{top // bottom} {top % bottom}/{bottom}"

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from prewrite.grading import extract_math_answer, find_label, grade_math, nq_exact_match, nq_f1, strip_thinking
+from prewrite.grading import extract_math_answer, find_label, grade_math, nq_exact_match, nq_f1
+from prewrite.grading.extract import answer_part
 from prewrite.tasks.base import Task
 from prewrite.types import Answer, Example, Verdict
 
@@ -28,7 +29,7 @@ def failed_verdict(example_id: str, target: str | tuple[str, ...]) -> Verdict:
 
 
 def _grade_labels(task: Task, examples: Sequence[Example], replies: Sequence[str]) -> list[Verdict]:
-    given = [reply.strip() if reply.strip() in task.labels else find_label(reply, task.labels) for reply in replies]
+    given = [find_label(reply, task.labels) for reply in replies]
     return [
         Verdict(example.id, example.target, label, correct=label == str(example.target), well_formed=label is not None)
         for example, label in zip(examples, given, strict=True)
@@ -48,7 +49,7 @@ def _grade_open_questions(task: Task, examples: Sequence[Example], replies: Sequ
     verdicts = []
     for example, reply in zip(examples, replies, strict=True):
         golds = example.target if isinstance(example.target, list | tuple) else (str(example.target),)
-        shown = strip_thinking(reply).strip()
+        shown = answer_part(reply).strip()
         verdicts.append(
             Verdict(
                 example.id,

@@ -6,38 +6,114 @@ from collections import deque
 _BOX_OPENER = re.compile(r"\\(?:boxed|fbox)(?![a-zA-Z])\s*")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _UNBRACED_BOX = re.compile(r"[-+−]?[\d.\\](?:[^\s{}$]|\{[^{}\n]*\})*|[A-Z](?![a-zA-Z])")
-_JOINED_BOXES_GAP = re.compile(r"[\s$,;]*(?:and|or)?[\s$,;]*")
+_JOINED = re.compile(r"[\s$,;]*(?:and|or)?[\s$,;]*")
 _MAX_JOINED_GAP = 20
-_ANSWER_PHRASE = re.compile(r"####|\banswer\b(?:\s+is\b|[*_\s]{0,8}[:=])", re.IGNORECASE)
-_INLINE_MATH = re.compile(r"\$([^$\n]+)\$|\\\(([^\n]+?)\\\)")
+ANSWER_WORDS = (
+    "answer|respuesta|r[ée]ponse|antwort|resposta|risposta|antwoord|svar|ответ|відповідь|odpowied[źz]|odpověď|răspuns|cevap|"
+    "yanıt|đáp án|câu trả lời|jawaban|jibu|απάντηση|答案|答え?|解答|正解|정답|답|คำตอบ|উত্তর|సమాధానం|उत्तर|जवाब|الإجابة|الجواب|"
+    "جواب|پاسخ|תשובה"
+)
+"""One alternative a language, of those that the common multilingual sets have (MGSM, Belebele, Global-MMLU)."""
+ANSWER_IS = (
+    r"(?:[*_\s]{0,8}[:=：]|\s+(?:is|es|est|ist|lautet|é|è|är|to|jest|este|ni|adalah|là|είναι)\b|\s*(?:是|为|為|은|는|は|คือ|হল|হলো"
+    r"|है|هي|هو)|\s+[–—-](?=\s))"
+)
+_ANSWER_PHRASE = re.compile(rf"####|(?<![^\W\d_])(?:{ANSWER_WORDS}){ANSWER_IS}", re.IGNORECASE)
+_INLINE_MATH = re.compile(r"\$([^$\s](?:[^$\n]*[^$\s])?)\$(?!\d)|\\\(([^\n]+?)\\\)")
 _NUMBER = re.compile(
-    r"(?<![\w.])[-−–]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:/\d+)?(?:\\?%)?"
+    r"(?<![\w.])[-−–]?(?:\d(?:[\d,]*\d)?(?:\.\d+)?|\.\d+)(?:/\d+)?(?:\\?%)?"
     r"(?: (?:hundred|thousand|million|billion|trillion)\b)?"
 )
-_PROSE_WORD = re.compile(r"(?<![\\a-zA-Z{])[a-zA-Z]{2,}")
+_STATED_NUMBER = re.compile(
+    r"\b(?:is|are|was|equals|has|have|had|gets?|be|=)\s+(?:\\?\$|[€£¥₹])?(?=[-−–]?\d)", re.IGNORECASE
+)
+_REMARK_WORD = r"(?:out of|per|for|from|after|in|with|when|if|of|each|every|that|or|and|to)\b"
+_QUANTITY = re.compile(
+    r"(?P<number>(?:\\?\$|[€£¥₹])?\s?" + _NUMBER.pattern.partition(")")[2] + rf")(?P<unit>(?: ?(?!{_REMARK_WORD})[a-zA-Z°]+)?"
+    r"(?:,? (?:and )?\d+ [a-zA-Z]+)*)(?P<tail>.*)", re.DOTALL,
+)  # fmt: skip
+_REMARK = re.compile(
+    rf"\s*(?:$|[.,;:!?](?=\s)|[(\[–—。，（]|-\s|\s(?!or\b|and\b|to\b){_REMARK_WORD})|\s(?:and|but|so|while)\s(?!\W*\d)|\s?[^\W\d_\x00-\u03ff\u2100-\u214f]"
+)
+_PROSE_WORD = re.compile(r"(?<![\\a-zA-Z{])[^\W\d_]{2,}")
 _CALCULATOR_MARK = re.compile(r"<<[^<>\n]*=([^<>=\n]*)>>")
-_REASON = re.compile(r"[,;]?\s+\(?(?:because|since|as|which|where)\s")
+_SENTENCE_END = re.compile(r"(?<=[\w)\]}%$])[.!?](?=\s+[A-Z\W])|[。！？]")
+_REASON = re.compile(r"[,;]?\s+\(?(?:because|since|as|which|where|car|porque|weil|denn|так как)\s")
+_NO_ANSWER = re.compile(
+    r"(?:[a-z]+\s+){0,2}?(?:between|(?:more|less|greater|fewer|larger|smaller|higher|lower|other)\s+than|at\s+(?:least|most)|"
+    r"over|under|above|below|up\s+to|either|neither|not(?!.*\b(?:but|rather)\b)|entre|zwischen|между)\b(?!\s*:)", re.IGNORECASE,
+)  # fmt: skip
+_CHOICE_OF_NUMBERS = re.compile(r"\d\s+(?:or|to)\s+(?:\\?\$)?\d")
+_UNSETTLED = re.compile(
+    r"(?:\bbetween\s+\S+\s+and|\b(?:more|less|greater|fewer|larger|smaller|higher|lower) than|\bat (?:least|most)|\bnot|\bnever|n't)"
+    r"\s+(?:be\s+)?(?:\\?\$)?$"
+)
+_HEDGE = re.compile(
+    r"(?:(?:about|approximately|around|roughly|nearly|exactly|simply|just|only|equal to)\s+)+", re.IGNORECASE
+)
 _BARE_ANSWER = re.compile(r"[\\$\d(\[{+\-]|\S+$")
 _MOST_UNIT_WORDS = 2
-_MARKDOWN = " \t\r*_`:="
+_MARKDOWN = " \t\r*_`:=：\u200b"
 _LONGEST_PLAIN_ANSWER = 300
+
+CONTROL_TOKEN = (
+    r"<[|｜][^<>|｜\s]{2,48}[|｜]>"  # ChatML, Llama 3, Phi, Command R, harmony: <|im_start|>; DeepSeek: <｜User｜>
+    r"|</?(?:s|bos|eos|pad|unk|start_of_turn|end_of_turn|end_of_utterance)>"  # Llama 2, Mistral, Gemma
+    r"|<</?SYS>>|\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_RESULTS|TOOL_CALLS)\]"  # Llama 2, Mistral
+)
+_THINKING = r"think(?:ing)?|thoughts?|reasoning|seed:think"
+_MARK = re.compile(
+    rf"(?P<opens><(?:{_THINKING})>|\[THINK\]|◁think▷|<\|begin_of_thought\|>|<\|START_THINKING\|>"
+    r"|<\|channel\|>\s*(?:analysis|commentary)|<\|channel>\s*thought)"
+    rf"|(?P<closes></(?:{_THINKING})>|\[/THINK\]|◁/think▷|<\|end_of_thought\|>|<\|END_THINKING\|>"
+    r"|<\|channel\|>\s*final[^<]{0,40}(?:<\|constrain\|>[^<]{0,40})?<\|message\|>|<channel\|>)"
+    rf"|(?P<ends>{CONTROL_TOKEN})"
+)
+"""What stands around a reply: its thinking, as each family of models marks it, and control tokens."""
 
 
 def strip_thinking(text: str) -> str:
     """The part of a completion that is the reply: after the last `</think>`, before an unclosed `<think>`.
 
-    A template may have opened the thinking, so `</think>` alone counts too. A completion that was cut off while it
-    thought has no reply: "".
+    `[THINK]`, `<thinking>`, `◁think▷` and the channels of gpt-oss mean the same. A template may have opened the
+    thinking, so `</think>` alone counts too. A completion that was cut off while it thought has no reply: "".
     """
-    return text.rpartition("</think>")[2].partition("<think>")[0]
+    begin, end = 0, len(text)
+    for mark in _MARK.finditer(text):
+        if mark["closes"]:
+            begin, end = mark.end(), len(text)
+        elif mark["opens"]:
+            end = min(end, mark.start())
+    return text[begin:end]
 
 
-def answer_part(text: str) -> str:
-    """The reply without its thinking, and within the last `<answer>` tag where there is one."""
-    reply = strip_thinking(text)
+def answer_part(text: str | None) -> str:
+    """The reply without its thinking and what follows its end token, and within its last `<answer>` tag if it has one.
+
+    None, a call without a reply, is "".
+    """
+    reply = _turn(text or "")
     end = reply.rfind("</answer>")
     start = reply.rfind("<answer>", 0, max(end, 0))
     return reply if start < 0 else reply[start + len("<answer>") : end]
+
+
+def _turn(text: str) -> str:
+    """The reply up to the first control token behind its beginning: the next turn, which the model made up, is not its.
+
+    A control token that thinking follows and closes belongs to the thinking (gpt-oss ends each channel with one).
+    """
+    begin, end, ended = 0, None, False
+    for mark in _MARK.finditer(text):
+        if mark["closes"]:
+            begin, end, ended = mark.end(), None, False
+        elif ended and mark["opens"]:
+            break
+        elif end is None and mark["ends"] and text[begin : mark.start()].strip() in ("", "assistant", "model"):
+            begin = mark.end()
+        elif end is None:
+            end, ended = mark.start(), mark["opens"] is None
+    return text[begin:end]
 
 
 def boxed_answers(reply: str) -> list[str]:
@@ -102,15 +178,17 @@ def _closing_braces(text: str) -> dict[int, int]:
 
 def _are_joined(text: str, end_of_one: int, start_of_next: int) -> bool:
     gap_is_short = start_of_next - end_of_one <= _MAX_JOINED_GAP
-    return gap_is_short and _JOINED_BOXES_GAP.fullmatch(text, end_of_one, start_of_next) is not None
+    return gap_is_short and _JOINED.fullmatch(text, end_of_one, start_of_next) is not None
 
 
 def stated_answer(reply: str) -> str | None:
     """The answer after the last "answer is", "Answer:" or "####", else the one that a reply without such words ends on.
 
-    Of a stated sentence ("Final Answer: The largest n is 34.") the last formula counts, else the last number. Without
-    the words, a reply that is nothing but an answer counts, else the last number of its last line: that is how GSM8K's
-    own solutions end (where they hold calculator marks, `<<6*7=42>>42 apples`, the last result counts).
+    The number or formula right behind the words counts and no remark after it ("Answer: 12 (3 groups of 4)"); of a
+    sentence ("Final Answer: The largest n is 34.") the last formula, else the last number. "Between 3 and 4", "more than
+    4", "either 3 or 4", "not 8" state none. Without the words, a reply that is nothing but an answer counts, else the
+    last number of its last line: that is how GSM8K's own solutions end (where they hold calculator marks,
+    `<<6*7=42>>42 apples`, the last result counts).
     """
     phrase = _last(_ANSWER_PHRASE, reply)
     if phrase:
@@ -122,8 +200,12 @@ def stated_answer(reply: str) -> str | None:
     mark = _last(_CALCULATOR_MARK, line)
     if mark:
         return mark[1].strip()
+    return _last_number(line)
+
+
+def _last_number(line: str) -> str | None:
     number = _last(_NUMBER, line)
-    return number.group().rstrip(",") if number else None
+    return None if number is None or _UNSETTLED.search(line[: number.start()]) else number.group()
 
 
 def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
@@ -133,15 +215,33 @@ def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
 
 def _is_bare_answer(line: str) -> bool:
     words = len(_PROSE_WORD.findall(_INLINE_MATH.sub(" ", line)))
+    if (quantity := _QUANTITY.fullmatch(line)) and not quantity["tail"]:
+        return True
     return words == 0 or (words <= _MOST_UNIT_WORDS and _BARE_ANSWER.match(line) is not None)
 
 
 def _answer_in(line: str) -> str | None:
-    line = _CALCULATOR_MARK.sub("", line).strip(_MARKDOWN).rstrip(".").strip(_MARKDOWN)
-    formulas = [first or second for first, second in _INLINE_MATH.findall(line)]
+    line = _SENTENCE_END.split(_CALCULATOR_MARK.sub("", line), maxsplit=1)[0]
+    line = _HEDGE.sub("", line.strip(_MARKDOWN).rstrip(".").strip(_MARKDOWN), count=1) if line else line
+    if _NO_ANSWER.match(line):
+        return None
+    formulas = list(_INLINE_MATH.finditer(line))
     if formulas:
-        return formulas[-1].strip()
-    numbers = _NUMBER.findall(line)
-    if numbers and len(_PROSE_WORD.findall(line)) > 1:
-        return numbers[-1].rstrip(",")
-    return line or None
+        first = formulas[0].start() != 0 and len(formulas) - 1
+        last = first + 1
+        while last < len(formulas) and _JOINED.fullmatch(line, formulas[last - 1].end(), formulas[last].start()):
+            last += 1
+        return ", ".join((formula[1] or formula[2]).strip() for formula in formulas[first:last])
+    words = len(_PROSE_WORD.findall(line))
+    quantity = _QUANTITY.fullmatch(line)
+    if quantity and (tail := quantity["tail"]) and (_REMARK.match(tail) or not tail[0].isascii()):
+        return (quantity["number"] + quantity["unit"]).rstrip(",")
+    if quantity and not quantity["tail"]:
+        return line
+    if words <= 1:
+        return line or None
+    if _CHOICE_OF_NUMBERS.search(line):
+        return None
+    stated = _last(_STATED_NUMBER, line)
+    number = _NUMBER.search(line, stated.end()) if stated else None
+    return number.group() if number else _last_number(line) if _NUMBER.search(line) else line

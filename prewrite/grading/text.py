@@ -1,6 +1,5 @@
-"""Answers that are words: labels in free text, open questions, macro-F1."""
+"""Answers that are words: open questions, and macro-F1 over labels."""
 
-import re
 import string
 import unicodedata
 from collections import Counter
@@ -9,111 +8,30 @@ from collections.abc import Sequence
 from prewrite.grading.extract import answer_part
 
 _ARTICLES = {"a", "an", "the"}
-_BETWEEN = (
-    r"(?:(?:an?|the|any|really|very|at all|quite|clearly|think|believe|say|that|it|this|it's|is|was|be|sentiment)\s+)*$"
-)
-_NEGATION = re.compile(r"(?:\bnot|\bnever|\bhardly|n't|\bcannot|\bfar from)\s+" + _BETWEEN)
-_DOUBT = re.compile(r"\b(no|without|whether|if)[ \t]+" + _BETWEEN)
-_SENTENCE_START = re.compile(r"(?:^|[.!?\n])\s*$")
-_AFTER_ARTICLE = re.compile(r"\s+(?!(?:is|was|because|since|as|and|or|seems|would|fits|makes)\b)[a-z]")
-_LEAD_IN = r"(?:[^\n.:]{0,40}(?::|\bis\b)\s*)?"
-_OPENING = re.compile(r"\s*\W{0,3}" + _LEAD_IN + r"\W{0,3}")
-_END_OF_STATEMENT = re.compile(r"\s*[).:,;\]\n–—]|\s+-")
-_WORDS_BEFORE_NEGATION = 40
-_LEAST_EXPLANATION = 2
 
 
-def find_label(text: str, labels: Sequence[str]) -> str | None:
-    """The one label that a reply gives, as `labels` spells it, or None.
-
-    Thinking is cut, an `<answer>` tag is respected, case does not matter (except for one-letter labels: "a" is an
-    article), and a label counts only as whole words ("positively", "choice10" and "unknown" hold none); longer labels
-    first, `_` also written as a space or hyphen.
-    Decisions where graders differ:
-    - different labels are no answer ("positive or negative"), unless the reply opens with one and goes on to explain
-      ("Business\\n\\nIt is about the world economy", "B) A man fell") or its last line is nothing but one;
-    - a negated label ("not very positive", "I don't think it is positive") is the other one of two, and no answer
-      among more; one behind "no", "without", "whether" or "if" is no answer;
-    - "A" before a word ("A man fell") is an article where a sentence starts with it;
-    - abbreviations, other word forms and words outside the set are no labels.
-    """
-    reply = re.sub(
-        r"[*`\"“”]|\b_+|_+\b", "", unicodedata.normalize("NFKC", answer_part(text)).replace("’", "'")
-    ).strip()
-    mentions = _mentions(reply, labels)
-    found = {label for _, _, label in mentions if label is not None}
-    if len(found) <= 1:
-        return found.pop() if found else None
-    decided = {_opening_label(reply, mentions), _closing_label(reply, mentions)} - {None}
-    return decided.pop() if len(decided) == 1 else None
-
-
-def _mentions(reply: str, labels: Sequence[str]) -> list[tuple[int, int, str | None]]:
-    """(start, end, label) of every label in the text; None for the label where a negation leaves several, or doubt."""
-    by_form = {_form(label): label for label in labels}
-    alternatives = "|".join(_pattern(label) for label in sorted(labels, key=len, reverse=True))
-    pattern = re.compile(rf"(?<![\w])(?<!\w-)(?:{alternatives})(?!\w|-\w|[.,]\d)")
-    mentions: list[tuple[int, int, str | None]] = []
-    for match in pattern.finditer(reply):
-        label: str | None = by_form[_form(match.group())]
-        before = reply[max(0, match.start() - _WORDS_BEFORE_NEGATION) : match.start()].lower()
-        if label == "A" and _SENTENCE_START.search(before) and _AFTER_ARTICLE.match(reply, match.end()):
-            continue
-        if _NEGATION.search(before):
-            others = [other for other in labels if other != label]
-            label = others[0] if len(others) == 1 else None
-        elif (doubt := _DOUBT.search(before)) and doubt[1] not in by_form:
-            label = None
-        mentions.append((match.start(), match.end(), label))
-    return mentions
-
-
-def _form(label: str) -> str:
-    spaced = re.sub(r"[\s_-]+", " ", re.sub(r"\s*/\s*", "/", label)).casefold()
-    return re.sub(r"(?<=[a-z]) (?=\d)", "", spaced)
-
-
-def _pattern(label: str) -> str:
-    pattern = re.sub(r"(?:\\[ -]|_)+", r"[\\s_-]+", re.escape(label)).replace("/", r"\s*/\s*")
-    pattern = re.sub(r"(?<=[a-zA-Z])(?=\d)", r"[\\s_-]?", pattern)
-    return pattern if len(label) == 1 and label.isalpha() else f"(?i:{pattern})"
-
-
-def _opening_label(reply: str, mentions: list[tuple[int, int, str | None]]) -> str | None:
-    start, end, label = mentions[0]
-    opens = _OPENING.fullmatch(reply, 0, start) and _END_OF_STATEMENT.match(reply, end)
-    outside = "".join(
-        reply[one_end:next_start]
-        for (_, one_end, _), (next_start, _, _) in zip(mentions, [*mentions[1:], (len(reply), 0, None)], strict=True)
-    )
-    explanation = [word for word in re.findall(r"\w+", outside) if word.lower() not in ("or", "and")]
-    return label if opens and len(explanation) >= _LEAST_EXPLANATION else None
-
-
-def _closing_label(reply: str, mentions: list[tuple[int, int, str | None]]) -> str | None:
-    start, end, label = mentions[-1]
-    line_start = reply.rfind("\n", 0, start) + 1
-    closes = line_start > 0 and _OPENING.fullmatch(reply, line_start, start) and not re.search(r"\w", reply[end:])
-    return label if closes else None
-
-
-def nq_exact_match(prediction: str, golds: Sequence[str]) -> float:
+def nq_exact_match(prediction: str | None, golds: str | Sequence[str | int]) -> float:
     """1.0 if the prediction equals any gold after SQuAD normalisation, else 0.0 (Natural Questions open).
 
-    An empty prediction is never right, also where a gold is only an article and normalises to nothing.
+    golds: one, or several of which any is right. An empty prediction, or None, is never right, also where a gold is only
+    an article and normalises to nothing.
     """
     reply = answer_part(prediction)
-    return float(bool(reply.strip()) and any(_squad_tokens(reply) == _squad_tokens(gold) for gold in golds))
+    return float(bool(reply.strip()) and any(_squad_tokens(reply) == _squad_tokens(gold) for gold in _all(golds)))
 
 
-def nq_f1(prediction: str, golds: Sequence[str]) -> float:
+def nq_f1(prediction: str | None, golds: str | Sequence[str | int]) -> float:
     """The largest token F1 of the prediction with any gold, in [0, 1] (SQuAD: Rajpurkar et al. 2016, section 6.1).
 
     Where both sides normalise to nothing ("A" and "A") it is 1, as in the code of SQuAD 2.
     """
     reply = answer_part(prediction)
     tokens = _squad_tokens(reply)
-    return max((_token_f1(tokens, _squad_tokens(gold)) for gold in golds), default=0.0) if reply.strip() else 0.0
+    return max((_token_f1(tokens, _squad_tokens(gold)) for gold in _all(golds)), default=0.0) if reply.strip() else 0.0
+
+
+def _all(golds: str | Sequence[str | int]) -> list[str]:
+    return [golds] if isinstance(golds, str) else [str(gold) for gold in golds]
 
 
 def _token_f1(tokens: list[str], gold_tokens: list[str]) -> float:

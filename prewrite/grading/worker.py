@@ -26,6 +26,7 @@ _CHOICE = re.compile(
     r"\s*(?:(?:[Oo]ption|[Cc]hoice|[Aa]nswer:?)\s*)?(?:\(([A-Za-z])\)|([A-Z])(?=\s*(?:[):.].*)?$))", re.DOTALL
 )
 _WORDS_ONLY = re.compile(r"[a-zA-Z\s,.;:'!?-]+")
+_WORDS = re.compile(r"(?=.*[a-z]{2})(?:\D*|.*_.*)")
 _PROSE_WORDS = 3
 
 
@@ -42,7 +43,7 @@ def grade(gold: str, answers: list[str]) -> bool | None:
 def _grade_one(gold: str, answer: str) -> bool | None:
     gold, answer = normalise(gold), normalise(answer)
     gold_words, words = canonical_words(gold), canonical_words(answer)
-    if gold == answer or squeezed(gold) == squeezed(answer) or (gold_words == words and re.search("[a-z]{2}", words)):
+    if gold == answer or squeezed(gold) == squeezed(answer) or (gold_words == words and _WORDS.fullmatch(words)):
         return True
     gold_choice, choice = _CHOICE.match(without_text_commands(gold)), _CHOICE.match(without_text_commands(answer))
     if gold_choice and choice and len(gold_words.strip("()")) == 1:

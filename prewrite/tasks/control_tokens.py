@@ -7,11 +7,9 @@ task model's name.
 
 import re
 
-_CONTROL_TOKEN = re.compile(
-    r"<[|｜][^<>|｜\s]{2,48}[|｜]>"  # ChatML, Llama 3, Phi, Command R, harmony: <|im_start|>; DeepSeek: <｜User｜>
-    r"|</?(?:s|bos|eos|pad|unk|start_of_turn|end_of_turn|end_of_utterance)>"  # Llama 2, Mistral, Gemma
-    r"|<</?SYS>>|\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_RESULTS|TOOL_CALLS)\]"  # Llama 2, Mistral
-)
+from prewrite.grading.extract import CONTROL_TOKEN
+
+_CONTROL_TOKEN = re.compile(CONTROL_TOKEN)
 
 
 def holds_control_token(text: str) -> bool:

@@ -45,6 +45,8 @@ def same_answer(gold: Node, answer: Node) -> bool:
     gold, answer = _simplified(gold), _simplified(answer)
     if gold == answer:
         return True
+    if "clock" in (gold[0], answer[0]):
+        return _same_time(gold, answer)
     if "rel" in (gold[0], answer[0]):
         return _same_relation(gold, answer)
     if _sign_choices(gold) or _sign_choices(answer):
@@ -101,6 +103,15 @@ def _words(node: Node) -> str | None:
     if node[0] == "mul" and all(factor[0] in ("sym", "const") for factor in node[1]):
         return "".join(factor[1] for factor in node[1]).casefold()
     return None
+
+
+def _same_time(gold: Node, answer: Node) -> bool:
+    """Of times of day; the half of the day may be left out, and the minutes of a full hour with it ("3" for 3 p.m.)."""
+    if gold[0] != "clock" or answer[0] != "clock":
+        time, other = (gold, answer) if gold[0] == "clock" else (answer, gold)
+        return other == number(str(time[1])) and time[2:4] == (0, 0)
+    times = [(hour % 12 + 12 * (half == "p") if half else hour, *rest) for _, hour, *rest, half in (gold, answer)]
+    return times[0] == times[1] or (gold[1:4] == answer[1:4] and "" in (gold[4], answer[4]))
 
 
 # Plus-minus

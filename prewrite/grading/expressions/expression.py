@@ -6,6 +6,7 @@ from fractions import Fraction
 
 from prewrite.grading.expressions.tokens import FUNCTIONS, Tokens
 from prewrite.grading.expressions.tree import Node, Unreadable, is_natural, negated, number
+from prewrite.grading.expressions.words import number_in_words
 
 MAX_DEPTH = 60
 MAX_POSTFIXES = 3
@@ -184,6 +185,8 @@ class Expressions(Tokens):
     def base_number(self, digits: str) -> Node:
         self.expect("_")
         base = self.argument()
+        if base[0] == "text":  # 21_{\text{five}}
+            base = number(str(number_in_words(base[1]) or 0))
         if not is_natural(base) or not re.fullmatch(r"[0-9A-Za-z.]+", digits):
             raise Unreadable("base")
         return ("base", digits.upper(), int(base[1]))

@@ -19,7 +19,7 @@ _CHARACTERS = {
     "ℂ": r"\mathbb{C}", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "ℚ": r"\mathbb{Q}",
     "°": r"^\circ ", "º": r"^\circ ", "˚": r"^\circ ", "′": "'", "’": "'", "⟨": r"\langle ", "⟩": r"\rangle ",
     "⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ", "“": '"', "”": '"', "。": ".", "，": ",",
-    "∠": r"\angle ", "∶": ":", "∣": "|", "€": "", "£": "", "¥": "", "₹": "",
+    "∠": r"\angle ", "∶": ":", "∣": "|", "℃": r"^\circ C", "℉": r"^\circ F", "″": "\"",
     "¢": r"\text{ cents}", "…": r"\ldots ",
 }  # fmt: skip
 _GREEK = (
@@ -34,6 +34,12 @@ _INVISIBLE_COMMAND = re.compile(
     r"\\(?:left|right|displaystyle|textstyle|limits|nolimits|boldsymbol|mathstrut|strut|phantom\{[^{}]*\}|phantom|"
     r"[bB]igg?[lrm]?|rm|bf|it|tiny|small|normalsize|large|Large|LARGE|huge|Huge|(?:text)?color\{[^{}]*\})(?![a-zA-Z])"
 )
+_CURRENCIES = {"$": "dollars", "€": "euros", "£": "sterling", "¥": "yen", "₹": "rupees"}
+_MONEY = re.compile(
+    r"\s*(-?)\s*(?:\\?(\$)|(?:\\text\{)?([€£¥₹])\}?)\s*(-?(?:\d[\d,]*)?(?:\.\d+)?(?: (?:thousand|million|billion|trillion))?)\s*\$?"
+    r"|\s*()(?<!\S)(-?\d[\d,]*(?:\.\d+)?)\s?(\\\$|[€£¥₹])\s*"
+)
+_ROW_GAP = re.compile(r"\uf8ff\s*\*?\[\s*-?[\d.]+\s*(?:pt|em|ex|mm|cm|in|mu|px)\s*\]")
 _NUMBER_GAP = re.compile(r"(?<=\d)(?:\{,\}|,?\\!|\\,|\\;|\\:)\s*(?=\d{3}(?!\d))")
 _SPACE_COMMAND = re.compile(r"\\[,;:!> ]|\\q?quad(?![a-zA-Z])|\\(?:hspace|vspace)\*?\{[^{}]*\}|~|\\$")
 _DELIMITER = re.compile(r"\\[()\[\]]|\$|\\\$")
@@ -42,12 +48,22 @@ _TEXT_COMMAND = re.compile(
     r"operatorname|mathord|bm|bold|boxed|fbox|underline|mathcal|vec|hat)\*?\s*\{([^{}]*)\}"
 )
 _MATH_IN_TEXT = re.compile(r"[\s\d.,:;/+\-()%\\$]*")
-_REPEATING = re.compile(r"(\d*)\.(\d*)\\(?:overline|bar|overbar|dot)\s*(?:\{(\d+)\}|(\d))")
-_ELLIPSIS = re.compile(r"(\d{0,12})\.(\d{0,6}?)(\d{1,6}?)\3{2,20}\s*(?:\\(?:ldots|dots|cdots)(?![a-zA-Z])|\.\.\.)")
+_OVERLINED = re.compile("((?:\\d[\u0304\u0305\u0307])(?:(?:\\d[\u0304\u0305\u0307]?)*\\d[\u0304\u0305\u0307])?)")
+_REPEATING = re.compile(
+    r"(\d*)\.(\d*)(?:\\(?:overline|bar|overbar|dot|mathring)\s*(?:\{(\d+)\}|(\d))|\((\d+)\)(?!\s*\^))"
+)
+_DOTTED = re.compile(r"\\dot\s*\{?(\d)\}?(\d{0,12})\\dot\s*\{?(\d)\}?")
+_ELLIPSIS = re.compile(
+    r"(\d{0,12})\.(\d{0,6}?)(?:(\d)\3{2,20}|(\d{2,6}?)\4{1,20})\s*(?:\\(?:ldots|dots|cdots)(?![a-zA-Z])|\.\.\.)"
+)
+_COMBINATION = re.compile(
+    r"^\s*(?:(?:\{\s*\})?\s*[_^]?\s*\{?\s*(\d{1,4})\s*\}?\s*\{?(?:\\(?:mathrm|text)\{)?\s*([CP])\}?\s*_?\s*\{?\s*(\d{1,4})\s*\}?"
+    r"|(C)\s*\(\s*(\d{1,4})\s*,\s*(\d{1,4})\s*\)|(?:\\mathrm\{\s*)?(C)\s*\}?\s*_\s*\{?(\d{1,4})\}?\s*\^\s*\{?(\d{1,4})\}?)\s*$"
+)
 _ALIASES = (
     (re.compile(r"\\(?:dfrac|tfrac|cfrac)(?![a-zA-Z])"), r"\\frac"),
     (re.compile(r"\\(?:dbinom|tbinom)(?![a-zA-Z])"), r"\\binom"),
-    (re.compile(r"\{([^{}]*)\\choose(?![a-zA-Z])([^{}]*)\}"), r"\\binom{\1}{\2}"),
+    (re.compile(r"(?:\{|^)([^{}]*)\\choose(?![a-zA-Z])([^{}]*)(?:\}|$)"), r"\\binom{\1}{\2}"),
     (re.compile(r"\{([^{}]*)\\over(?![a-zA-Z])([^{}]*)\}"), r"{\\frac{\1}{\2}}"),
     (re.compile(r"\\(?:leq|leqslant)(?![a-zA-Z])|<=|=<"), r"\\le "),
     (re.compile(r"\\(?:geq|geqslant)(?![a-zA-Z])|>="), r"\\ge "),
@@ -56,6 +72,11 @@ _ALIASES = (
     (re.compile(r"\\gt(?![a-zA-Z])"), ">"),
     (re.compile(r"\\(?:varnothing|O)(?![a-zA-Z])|\\\{\s*\\\}"), r"\\emptyset "),
     (re.compile(r"\\overline\s*\{\s*([A-Z]{2,})\s*\}"), r"\1"),
+    (re.compile(r"(?<![a-zA-Z])[(\[]\s*([0-9A-Z]+)\s*[)\]]\s*_(?=\s*[{\d])"), r"\1_"),
+    (re.compile(r"_\s*\{?\s*\(\s*(\d+)\s*\)\s*\}?"), r"_{\1}"),
+    (re.compile(r"(?<=[\dA-Z])\s*(?:\\text\{\s*)?\(?\s*(?:in )?base[ -](\d+)\s*\)?\s*\}?\s*$"), r"_{\1}"),
+    (re.compile(r"^\s*(\d+)\s*(?:'|\^\s*\{?\\prime\}?)\s*(\d+)\s*(?:''|\"|\^\s*\{?\\prime\s*\\prime\}?)\s*$"), r"\1 \\text{ft} \2 \\text{in}"),
+    (re.compile(r"(?<=\d)\s*h\s*(\d+)\s*m(?:in)?\s*$"), r" \\text{h} \1 \\text{min}"),
     (re.compile(r"\\lbrace(?![a-zA-Z])"), r"\\{"),
     (re.compile(r"\\rbrace(?![a-zA-Z])"), r"\\}"),
     (re.compile(r"\\(?:lvert|rvert|vert|mid)(?![a-zA-Z])"), "|"),
@@ -76,6 +97,8 @@ _ALIASES = (
 )  # fmt: skip
 _INTERVAL = re.compile(r"(?:^|(?<=\\cup))\s*([\[\]])([^\[\]()]+,[^\[\]()]+)([\[\]])\s*(?=$|\\cup)")
 _WORDING = (
+    (re.compile(r"\\degree\s*(?:\\text\{\s*)?C(?![a-zA-Z])\}?"), r"\\text{ celsius}"),
+    (re.compile(r"\\degree\s*(?:\\text\{\s*)?F(?![a-zA-Z])\}?"), r"\\text{ fahrenheit}"),
     (re.compile(r"(?<=\d)\s*(?:\^\s*\{?)?\s*\\text\{\s*(?:st|nd|rd|th)\s*\}(?:\s*\})?|(?<=\d)(?:st|nd|rd|th)\b"), ""),
     (re.compile(r"^\s*\\text\{[a-zA-Z ]{3,}(?:\bis|[:=])\}(?=\s*[\\\d(\[-])"), ""),
     (re.compile(r"\\frac\s*\{\s*\\text\{([^{}]*)\}\s*\}\s*\{\s*\\text\{([^{}]*)\}\s*\}"), r"\\text{\1/\2}"),
@@ -90,11 +113,17 @@ def normalise(answer: str) -> str:
     Never drops what carries meaning: a full-width minus stays a minus, `2⁵` becomes `2^{5}` (NFKC would make it 25),
     `3½` becomes `3\\frac{1}{2}` (NFKC would make it 31/2), a thin space between digit groups joins them.
     """
+    if money := _MONEY.fullmatch(answer):
+        sign, amount, symbol = (
+            (money[1], money[4], money[2] or money[3]) if money[4] else (money[5], money[6], money[7])
+        )
+        answer = rf"{sign}{amount}\text{{ {_CURRENCIES[symbol[-1]]}}}" if amount else answer
     text = _NUMBER_GAP.sub("", _plain_characters(answer))
-    text = _INVISIBLE_COMMAND.sub(" ", _DELIMITER.sub(" ", text.replace("\\\\", "\uf8ff")))
+    text = _INVISIBLE_COMMAND.sub(" ", _DELIMITER.sub(" ", _ROW_GAP.sub("\uf8ff", text.replace("\\\\", "\uf8ff"))))
     text = _SPACE_COMMAND.sub(" ", text)
     text = text.replace("\uf8ff", "\\\\") if r"\begin" in text else re.sub(r"\uf8ff\s?(?=[a-zA-Z])", r"\\", text)
-    text = _REPEATING.sub(_repeating_fraction, _ELLIPSIS.sub(r"\1.\2\\overline{\3}", text))
+    text = _DOTTED.sub(r"\\overline{\1\2\3}", _ELLIPSIS.sub(r"\1.\2\\overline{\3\4}", text))
+    text = _COMBINATION.sub(_combination, _REPEATING.sub(_repeating_fraction, text))
     for pattern, replacement in _ALIASES:
         text = pattern.sub(replacement, text)
     text = _INTERVAL.sub(_interval, text)
@@ -108,7 +137,9 @@ def normalise(answer: str) -> str:
 def _plain_characters(answer: str) -> str:
     if answer.isascii():
         return answer.replace("\x00", "")
-    text = unicodedata.normalize("NFC", answer)
+    text = _OVERLINED.sub(
+        lambda run: rf"\overline{{{''.join(filter(str.isdigit, run[0]))}}}", unicodedata.normalize("NFC", answer)
+    )
     text = _SUPERSCRIPT_RUN.sub(lambda run: "^{" + run.group().translate(_SUPERSCRIPT) + "}", text)
     text = _SUBSCRIPT_RUN.sub(lambda run: "_{" + run.group().translate(_SUBSCRIPT) + "}", text)
     return "".join(map(_plain_character, text.translate(_TRANSLATION)))
@@ -130,9 +161,18 @@ def _plain_character(character: str) -> str:
 
 
 def _repeating_fraction(match: re.Match[str]) -> str:
-    whole, fixed, cycle = match.group(1), match.group(2), match.group(3) or match.group(4)
+    whole, fixed, cycle = match.group(1), match.group(2), match[3] or match[4] or match[5]
     numerator = int((whole or "0") + fixed + cycle) - int((whole or "0") + fixed)
     return rf"{{\frac{{{numerator}}}{{{'9' * len(cycle)}{'0' * len(fixed)}}}}}"
+
+
+def _combination(match: re.Match[str]) -> str:
+    """`{}_{10}C_3`, `^{10}C_3`, `10C3`, `C(10, 3)`, `C_{10}^3`, and P likewise."""
+    letter = next(filter(None, (match[2], match[4], match[7])))
+    n, k = (int(match[a] or match[b] or match[c]) for a, b, c in ((1, 5, 8), (3, 6, 9)))
+    if k > n:
+        return match.group()
+    return rf"\binom{{{n}}}{{{k}}}" if letter == "C" else rf"\frac{{{n}!}}{{{n - k}!}}"
 
 
 def _interval(match: re.Match[str]) -> str:

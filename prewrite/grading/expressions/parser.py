@@ -5,16 +5,20 @@ wrong answers right. `tree` lists the nodes.
 """
 
 import re
+from fractions import Fraction
 
 from prewrite.grading.expressions.expression import Expressions
-from prewrite.grading.expressions.notation import canonical_words
+from prewrite.grading.expressions.notation import canonical_words, without_text_commands
 from prewrite.grading.expressions.tree import Node, Unreadable, number, symbols_of
-from prewrite.grading.expressions.words import KNOWN_UNITS, OTHER_VALUE, scaled
+from prewrite.grading.expressions.words import KNOWN_UNITS, OTHER_VALUE, scaled, size
 
 MAX_LENGTH = 2_000
 
 _RELATIONS = {"=": "=", "<": "<", ">": ">", r"\le": "<=", r"\ge": ">=", r"\ne": "!=", r"\approx": "=", r"\in": "in"}
 _LETTERED_NUMBER = re.compile(r"(?=[A-Z]*\d)([0-9A-Z]*[A-Z][0-9A-Z]*)\s*_\s*\{?\s*(1[1-9]|2\d|3[0-6])\s*\}?")
+_CLOCK = re.compile(
+    r"(\d{1,2})(?=.*[:mM])(?:\s*:\s*([0-5]\d)(?:\s*:\s*([0-5]\d))?)?\s*(?:([aApP])\.?\s?[mM]\.?)?(?: o'clock)?"
+)
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
 _SPACED_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?: \d{3})+(?![\d/]| ?\d)")
 
@@ -30,6 +34,8 @@ def parse(answer: str, thousands_commas: bool = True) -> Node:
     if thousands_commas:
         answer = _THOUSANDS.sub(lambda match: match.group().replace(",", ""), answer)
     answer = _SPACED_THOUSANDS.sub(lambda match: match.group().replace(" ", ""), answer)
+    if clock := _CLOCK.fullmatch(without_text_commands(answer).strip()):
+        return ("clock", int(clock[1]), int(clock[2] or 0), int(clock[3] or 0), (clock[4] or "").lower())
     if lettered := _LETTERED_NUMBER.fullmatch(answer):
         return ("base", lettered[1], int(lettered[2]))
     return _Answers(answer).parse_all()
@@ -78,13 +84,27 @@ class _Answers(Expressions):
     def quantity(self) -> Node:
         if self.kind() == "text":
             return self.words()
+        node, unit = self.measured()
+        start, in_parts = self.position, False
+        while unit:
+            self.separator()
+            part, smaller = self.measured() if self.kind() == "number" else (node, "")
+            sizes = size(unit, smaller) if smaller else None
+            if sizes is None or sizes[0] <= sizes[1]:
+                self.position = start
+                break
+            node = ("add", (("mul", (node, number(str(Fraction(*sizes))))), part))
+            unit, start, in_parts = smaller, self.position, True
+        return ("parts", node, unit) if in_parts else ("unit", node, unit) if unit else node
+
+    def measured(self) -> tuple[Node, str]:
         node = self.expression()
         factor, unit = scaled(self.unit())
         if factor != 1:
             node = ("mul", (node, number(str(factor))))
         if unit.split(" ")[0].removesuffix("s") in OTHER_VALUE:
             raise Unreadable("a word that changes the value")
-        return ("unit", node, unit) if unit else node
+        return node, unit
 
     def words(self) -> Node:
         first = self.take()

@@ -1,11 +1,13 @@
 """Whether two single values are the same answer.
 
 Decisions where graders differ:
-- units, degree and percent signs may be left out; two known units that differ are two answers. A percent sign on one
+- units, degree and percent signs may be left out; two known units that differ are two answers, but a quantity in parts
+  ("1 hour 15 minutes") equals one of the same value in another unit of its kind. A percent sign on one
   side alone may also mean a hundredth (28% = 28 = 0.28, but 50 ≠ 0.5), a degree sign π/180 where the other side has π
   or an inverse trigonometric function;
 - a base subscript may be left out; where both have it, digits and base must be the same;
-- fractions need not be reduced; `2\\frac{2}{3}` is a mixed number; 2:4 is the ratio 1:2;
+- fractions need not be reduced; `2\\frac{2}{3}` is a mixed number; 2:4 is the ratio 1:2, but what may be a time of
+  day (10:20) is neither a ratio of other numbers nor a fraction;
 - decimals are exact, but stand for a value without a finite decimal form (1/3, √2) if they round it to six
   significant digits or more.
 """
@@ -15,26 +17,40 @@ from fractions import Fraction
 from mpmath import mp
 
 from prewrite.grading.expressions.arithmetic import as_mp, is_real
-from prewrite.grading.expressions.tree import Node, symbols_of
+from prewrite.grading.expressions.tree import Node, number, symbols_of
 from prewrite.grading.expressions.values import same_value, value_at
-from prewrite.grading.expressions.words import KNOWN_UNITS, units_conflict
+from prewrite.grading.expressions.words import DOZEN, KNOWN_UNITS, size, units_conflict
 
 _ROUNDED_DIGITS = 6
 
 
 def same_scalar(gold: Node, answer: Node) -> bool:
     """Whether two trees that are single values mean the same."""
+    if "parts" in (gold[0], answer[0]):
+        return _same_quantity(gold, answer)
     gold, answer = _with_symbol_as_unit(gold, answer), _with_symbol_as_unit(answer, gold)
     if units_conflict(_unit(gold), _unit(answer)):
         return False
     if "base" in (gold[0], answer[0]):
         return _same_in_base(gold, answer)
+    if answer[0] == "unit" and not _unit(gold) and answer[2].split()[0].lower() == "dozen":
+        answer = ("mul", (answer[1], number(str(DOZEN))))
     gold, answer = (node[1] if node[0] == "unit" else node for node in (gold, answer))
     if "ratio" in (gold[0], answer[0]):
         return _same_ratio(gold, answer)
     if gold[0] == answer[0] and gold[0] in ("percent", "degree"):
         return _same_number(gold[1], answer[1])
     return any(_same_number(one, other) for one in _readings(gold, answer) for other in _readings(answer, gold))
+
+
+def _same_quantity(gold: Node, answer: Node) -> bool:
+    """Of two quantities with units, at least one of them in parts ("1 hour 15 minutes")."""
+    sizes = size(gold[2], answer[2]) if {gold[0], answer[0]} <= {"parts", "unit"} else None
+    if sizes is None:
+        return False
+    return _same_number(
+        *(("mul", (node[1], number(str(factor)))) for node, factor in zip((gold, answer), sizes, strict=True))
+    )
 
 
 def _unit(node: Node) -> str:

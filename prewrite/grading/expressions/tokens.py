@@ -3,7 +3,7 @@
 import re
 
 from prewrite.grading.expressions.tree import Unreadable
-from prewrite.grading.expressions.words import KNOWN_UNITS
+from prewrite.grading.expressions.words import KNOWN_UNITS, METRIC_SYMBOLS, known_unit
 
 FUNCTIONS = frozenset(
     ("sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "coth", "ln",
@@ -39,15 +39,17 @@ class Tokens:
             if match.lastgroup == "space":
                 spaced = True
                 continue
-            for kind, token in self._split(match.lastgroup or "", match.group()):
+            for kind, token in self._split(match.lastgroup or "", match.group(), spaced):
                 self.tokens.append((kind, token, spaced))
                 spaced = False
 
-    def _split(self, kind: str, token: str) -> list[tuple[str, str]]:
+    def _split(self, kind: str, token: str, spaced: bool) -> list[tuple[str, str]]:
         if kind == "text":
             content = token[len(r"\text{") : -1].strip()
             if content.strip(" ,;") in _CONJUNCTIONS:
                 return [("conjunction", content)]
+            if content.endswith(" and"):
+                return [("text", content.removesuffix(" and")), ("conjunction", "and")]
             if _LETTER_LIST.fullmatch(content):
                 letters = re.findall(r"[A-Z](?![a-z])", content)
                 return [part for letter in letters for part in (("sign", ","), ("text", letter))][1:]
@@ -64,7 +66,12 @@ class Tokens:
         if token in _CONJUNCTIONS:
             return [("conjunction", token)]
         after_operand = bool(self.tokens) and (self.tokens[-1][0] in ("number", "text") or self.tokens[-1][1] in ")}")
-        is_unit = after_operand and len(token) > 1 and token.lower() in KNOWN_UNITS
+        is_unit = (
+            after_operand
+            and len(token) > 1
+            and known_unit(token) is not None
+            and (spaced or token not in METRIC_SYMBOLS)
+        )
         is_name = len(token) > _PRODUCT_WORD_LENGTH or (len(token) == _PRODUCT_WORD_LENGTH and token.isupper())
         if is_unit or is_name or token.lower() in _SHORT_WORDS:
             return [("text", token)]

@@ -1,8 +1,8 @@
 """Numbers written in words ("twenty-four"), and the words behind a number: scales ("2.5 million"), units of measure.
 
-Decisions where graders differ: "5 million" is 5000000 and never 5, while a dozen is a unit that may be left out, since
-problems ask how many dozens there are. Units are dropped where one side lacks them, and told apart where both sides
-name different ones.
+Decisions where graders differ: "5 million" is 5000000 and never 5; a gold in dozens may be answered without the word,
+since problems ask how many dozens there are, but "5 dozen" is 60 and not 5. Units are dropped where one side lacks them,
+and told apart where both sides name different ones; only quantities in parts ("1 hour 15 minutes") are compared by value.
 """
 
 import re
@@ -59,16 +59,57 @@ _SPELLINGS = {
     "cm": "cm centimeter centimetre", "mm": "mm millimeter millimetre", "km": "km kilometer kilometre",
     "m": "m meter metre", "in": "in inch inches", "ft": "ft foot feet", "yd": "yd yard", "mi": "mi mile",
     "s": "s sec second", "min": "min minute", "h": "h hr hour", "day": "day", "week": "week", "month": "month",
-    "year": "year yr", "dollar": "dollar usd buck", "cent": "cent", "euro": "euro", "kg": "kg kilogram",
-    "g": "g gm gram", "lb": "lb pound", "oz": "oz ounce", "l": "l liter litre", "ml": "ml milliliter", "mph": "mph",
-    "degree": "degree deg", "percent": "percent", "am": "am", "pm": "pm",
-    "square": "square sq", "cubic": "cubic cu", "per": "per",
+    "year": "year yr", "dollar": "dollar usd buck", "cent": "cent penny pennies", "nickel": "nickel", "dime": "dime",
+    "quarter": "quarter", "euro": "euro eur", "sterling": "sterling gbp", "yen": "yen jpy yuan", "rupee": "rupee inr",
+    "kg": "kg kilogram", "g": "g gm gram", "lb": "lb pound", "oz": "oz ounce", "ton": "ton", "tonne": "tonne",
+    "l": "l liter litre", "ml": "ml milliliter", "gallon": "gallon gal", "quart": "quart qt", "pint": "pint pt", "cup": "cup",
+    "mph": "mph", "celsius": "celsius centigrade", "fahrenheit": "fahrenheit", "kelvin": "kelvin", "degree": "degree deg",
+    "radian": "radian rad", "percent": "percent", "am": "am", "pm": "pm", "dozen": "dozen", "acre": "acre",
+    "hectare": "hectare", "square": "square sq", "cubic": "cubic cu", "per": "per", "Hz": "hertz Hz", "Pa": "pascal Pa",
 }  # fmt: skip
-KNOWN_UNITS = {
+_METRIC = {
+    "m": "meter metre", "g": "gram", "s": "second", "l": "liter litre", "L": "", "J": "joule", "W": "watt", "N": "newton", "V": "volt",
+    "A": "ampere amp", "Pa": "pascal", "Hz": "hertz", "B": "byte", "eV": "", "cal": "calorie", "mol": "mole", "Wh": "",
+}  # fmt: skip
+_PREFIXES = {
+    "": "", "n": "nano", "u": "micro", "µ": "micro", "m": "milli", "c": "centi", "k": "kilo", "M": "mega", "G": "giga", "T": "tera",
+}  # fmt: skip
+_METRIC_FORMS = {
+    form: f"{prefix}{symbol}".replace("L", "l").replace("µ", "u")
+    for symbol, words in _METRIC.items() for prefix, spelled in _PREFIXES.items()
+    for form in (prefix + symbol, *(spelled + word + ending for word in words.split() for ending in ("", "s")))
+}  # fmt: skip
+_FORMS = {
     form: unit for unit, spellings in _SPELLINGS.items() for word in spellings.split() for form in (word, word + "s")
 }
+KNOWN_UNITS = _METRIC_FORMS | _FORMS | {"ms": "ms", "ns": "ns"}
+METRIC_SYMBOLS = {form for form in _METRIC_FORMS.keys() - _FORMS.keys() if len(form) <= 3}
+"""Symbols that have their case (mW is not MW) and may also be products of letters."""
+_SIZES = {
+    "time": {"s": 1, "min": 60, "h": 3_600, "day": 86_400, "week": 604_800}, "years": {"month": 1, "year": 12},
+    "length": {"in": 1, "ft": 12, "yd": 36, "mi": 63_360}, "metric length": {"mm": 1, "cm": 10, "m": 1_000, "km": 1_000_000},
+    "mass": {"oz": 1, "lb": 16, "ton": 32_000}, "metric mass": {"mg": 1, "g": 1_000, "kg": 1_000_000, "tonne": 10**9},
+    "volume": {"cup": 1, "pint": 2, "quart": 4, "gallon": 16}, "metric volume": {"ml": 1, "l": 1_000},
+    "money": {"cent": 1, "nickel": 5, "dime": 10, "quarter": 25, "dollar": 100}, "euros": {"cent": 1, "euro": 100},
+}  # fmt: skip
 _IGNORED = {"unit", "units", "of", "the", "a", "total", ""}
 _POWERS = {"square": "^2", "sq": "^2", "cubic": "^3", "cu": "^3"}
+_TEMPERATURES = (["celsius"], ["fahrenheit"])
+DOZEN = 12
+
+
+def known_unit(word: str) -> str | None:
+    """The one spelling of a unit."""
+    return KNOWN_UNITS.get(word) or KNOWN_UNITS.get(word.lower())
+
+
+def size(unit: str, other: str) -> tuple[int, int] | None:
+    """How large two units of one kind are ("hours" and "min": 3600, 60), where parts in them make up one quantity."""
+    names = [_known(unit), _known(other)]
+    if any(len(name) != 1 for name in names):
+        return None
+    (one,), (another,) = names
+    return next((((kind[one], kind[another])) for kind in _SIZES.values() if one in kind and another in kind), None)
 
 
 def units_conflict(one: str, other: str) -> bool:
@@ -81,14 +122,23 @@ def units_conflict(one: str, other: str) -> bool:
     one_known, other_known = _known(one), _known(other)
     if ["percent"] in (one_known, other_known):
         return one_known != other_known
+    if ["degree"] in (one_known, other_known) and (one_known in _TEMPERATURES or other_known in _TEMPERATURES):
+        return False
     return bool(one_known) and bool(other_known) and one_known != other_known
 
 
 def _known(unit: str) -> list[str]:
     """The words of a unit in one spelling, sorted; [] where one of them is no known unit."""
-    spelled_out = unit.lower().replace(".", "").replace("/", " per ").replace("mph", "mi per h")
-    words = re.findall(r"[a-z]+|\^-?\d", spelled_out)
-    canonical = [_POWERS.get(word) or KNOWN_UNITS.get(word) or word for word in words if word not in _IGNORED]
-    if any(word not in _SPELLINGS and not word.startswith("^") for word in canonical):
-        return []
-    return sorted(canonical)
+    spelled_out = unit.replace(".", "").replace("/", " per ").replace("mph", "mi per h")
+    words = [word for word in re.findall(r"[^\W\d_]+|\^-?\d", spelled_out) if word.lower() not in _IGNORED]
+    canonical = [_POWERS.get(word.lower()) or known_unit(word) or word for word in words]
+    if len(canonical) == 2 and canonical[0] == "degree" and canonical[1] in ("celsius", "fahrenheit"):
+        return canonical[1:]
+    return (
+        []
+        if any(word == canonical[i] not in _NAMES and word[0] != "^" for i, word in enumerate(words))
+        else sorted(canonical)
+    )
+
+
+_NAMES = set(KNOWN_UNITS.values())

@@ -1,0 +1,227 @@
+"""The one label that a reply in free text gives.
+
+A reply is folded, every label in it is found and marked as given, rejected or in doubt (`negation`), and then it is read
+in the order of what settles most: a box, bold at its end, a stated answer, the only label given, how the reply opens or
+ends, what is left over.
+"""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import TypeVar
+
+from prewrite.grading.extract import ANSWER_IS, ANSWER_WORDS, answer_part, boxed_answers
+from prewrite.grading.negation import DOUBT, GIVEN, JOINT, REJECTED, senses
+
+Label = TypeVar("Label", str, int)
+
+_FOLDS = (
+    (
+        re.compile(
+            "[\\u00ad\\u034f\\u061c\\u115f\\u180e\\u200b-\\u200f\\u202a-\\u202e\\u2060-\\u2064\\ufe00-\\ufe0f\\ufeff]"
+        ),
+        "",
+    ),
+    (re.compile("[\\u2010-\\u2015\\u2043\\u2212\\u2e3a\\u2e3b\\ufe58\\ufe63\\uff0d]"), "-"),
+    (re.compile("[\\u2018\\u2019\\u201b\\u2032\\u02b9\\u02bc\\u00b4`](?=[a-zA-Z])"), "'"),
+    (re.compile(r"[*`\"“”„«»]|\b_+|_+\b"), ""),
+)
+"""Invisible characters, dashes, apostrophes, markup."""
+_LETTERS = str.maketrans({"İ": "I", "ı": "i", "ß": "ss", "ẞ": "SS", "ς": "σ"})
+"""Letters whose lower case is not one letter, or not that of their upper case."""
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
+"""Scripts that put no blanks between words, or (Korean) hang particles on them."""
+_LETTER = rf"[^\W{_UNSPACED}]"
+_WORD_STARTS, _WORD_ENDS = rf"(?<!{_LETTER})(?<!{_LETTER}-)", rf"(?!'?{_LETTER}|-{_LETTER}|[\u0300-\u036f]|[.,]\d)"
+_SEPARATORS = re.compile(r"\s+and\s+|[\s_/&+-]+|(?<=[a-z])(?=[A-Z])|(?<=[a-zA-Z])(?=\d)")
+_SEPARATED = r"[\s_]*(?:[-/&+]|and(?=[\s_]))?[\s_]*"
+_NUMBER = r"(?<![\w.,])(?P<number>[+-]?\d+(?:\.\d+)?)(?:(?: stars?| points?)?\s*(?:/|out of|of)\s*(?P<scale>\d+(?:\.\d+)?))?(?![\w%]|[.,]\d|-[a-rt-z])"
+_NUMERIC = re.compile(r"[+-]?\d+(?:\.\d+)?")
+_LEAST_SCALE = 3
+
+_FILLER = (
+    r"[\s(\[{]*(?:(?:the|an?|options?|choice|letter|label|class|category|most|likely|probably|definitely|clearly|that|it|is|as|be"
+    r"|now)[\s(\[{:]+)*"
+)
+_STATES = re.compile(
+    rf"(?:(?:{ANSWER_WORDS}|label|sentiment|category|class|topic|option|choice|prediction|rating|score|verdict|classification"
+    rf"|output|result|conclusion|decision|pick)\)?(?:{ANSWER_IS}|\s+(?:would be|must be|should be)|\s*->)"
+    r"|(?<![\w'])(?:i|we)(?:'d| would| will|'ll)?\s+(?:pick|choose|select|go with|say|vote for|answer|(?:rate|classify|label)"
+    r"(?: (?:it|this)(?: \w+)?)?)|must be|has to be|(?:^|[.,;!?\n])\s*(?:so|thus|hence|therefore|leaving)\b,?(?: it(?: is|'s))?"
+    rf"|选择?|選){_FILLER}$"
+)
+_STATED_AFTER = re.compile(
+    r"[)\]}]*\s+is\s+(?:clearly |obviously |definitely )?(?:(?:the|a)\s+)?(?:(?:only|best|most)\s+)*"
+    r"(?:correct|right|valid)\b|(?:가|이)? 정답"
+)
+_STATEMENT_ENDS = re.compile(
+    r"\s*[)\]}]*\s*(?:$|\n|[.:,;!?。](?!\s*(?:or|and|but)\b)|-\s|\(?(?:because|since|as|for|given|due|car|porque|weil|denn|perché|omdat|потому|так как)\b|입|이|です|だ|的)"
+)
+_AFTER_ARTICLE = re.compile(
+    r"\s+(?!(?:is|was|because|since|as|and|or|seems|would|fits|makes|fails?|cannot|can|does|has|looks|contradicts)\b)[a-z]"
+)
+_LEAD_IN = r"(?:[^\n.:]{0,40}(?::|\bis\b)\s*)?"
+_OPENING = re.compile(r"\s*\W{0,3}" + _LEAD_IN + r"\W{0,3}")
+_END_OF_STATEMENT = re.compile(r"\s*[).:,;\]\n]|\s*-\s")
+_BOLD_END = re.compile(r"(?:\*\*|__)([^*_\n]{1,80})(?:\*\*|__)[\s.!]*$")
+_LEAST_EXPLANATION = 2
+_LONGEST_LEAD_IN = 80
+
+
+@dataclass(frozen=True)
+class _Mention:
+    """A label (None: a number on another scale) in a reply, and what the words around it make of it."""
+
+    start: int
+    end: int
+    label: object
+    sense: str
+
+
+def find_label(text: str | None, labels: Sequence[Label]) -> Label | None:
+    """The one label that a reply gives, as `labels` spells it, or None. Where a reply can be read two ways it gives none.
+
+    Thinking is cut, an `<answer>` tag is respected, case, accents' composition, kinds of dash and invisible characters
+    do not matter (except that a one-letter label has its case: "a" is an article). A label counts only as whole words
+    ("positively", "choice10" and "unknown" hold none), where the script has blanks; longer labels first; `_`, `-`, `/`,
+    `&` and blanks in it are one. A number is a label by value (1.0 is 1, 3.5 is none of 1 to 5, "4/5" is 4 of 1 to 5 and
+    none of 1 to 10).
+    Decisions where graders differ:
+    - different labels are no answer ("positive or negative"), unless one is boxed, stated ("The answer is B because A
+      is too small"), opens the reply with an explanation behind it, or is alone on the last line or in bold at the end;
+    - a negated label ("not very positive", "no longer true") is the other one of two, and rejected among more; a cue
+      further off in its clause ("fails to be", "less than", "without", "if") leaves no answer, never that label;
+    - a label is left over where all others are rejected ("It cannot be A, B or C");
+    - "A" before a word ("A man fell") is an article where a sentence starts with it;
+    - abbreviations, other word forms and words outside the set are no labels.
+    """
+    raw = answer_part(text)
+    if (exact := {str(label): label for label in labels}.get(raw.strip())) is not None:
+        return exact
+    reply = _fold(raw)
+    mentions = _mentions(reply, tuple(labels))
+    rejected = {mention.label for mention in mentions if mention.sense == REJECTED}
+    bold = _BOLD_END.search(raw)
+    for part in (", ".join(boxed_answers(raw)), bold[1] if bold else ""):
+        label = _only_label(_fold(part), tuple(labels)) if part else None
+        if label is not None and label not in rejected:
+            return label  # pyright: ignore[reportReturnType]
+    stated = {mention.label for mention in mentions if mention.sense == GIVEN and _is_stated(reply, mention)}
+    if len(stated) == 1:
+        return stated.pop()  # pyright: ignore[reportReturnType]
+    if stated:
+        return None
+    return _only_label(reply, tuple(labels))  # pyright: ignore[reportReturnType]
+
+
+def _only_label(reply: str, labels: tuple) -> object:
+    """The label that a text without statements gives: the only one, the one it opens or ends with, the one left over."""
+    mentions = _mentions(reply, labels)
+    meant = [(mention, _meant(mention, labels)) for mention in mentions]
+    given = {label for _, label in meant} - {None}
+    rejected = {mention.label for mention in mentions if mention.sense == REJECTED}
+    if len(given) == 1 and not given & rejected:
+        return given.pop()
+    if given:
+        decided = {_opening_label(reply, meant), _closing_label(reply, meant)} - {None}
+        return decided.pop() if len(decided) == 1 else None
+    left = [label for label in labels if label not in rejected]
+    return left[0] if len(left) == 1 and all(mention.sense == REJECTED for mention in mentions) else None
+
+
+def _meant(mention: _Mention, labels: tuple) -> object:
+    if mention.sense == REJECTED and len(labels) == 2:
+        return labels[0] if mention.label == labels[1] else labels[1]
+    return mention.label if mention.sense == GIVEN else None
+
+
+def _fold(text: str) -> str:
+    """The text as labels are looked for in it; the case of its letters stays."""
+    text = unicodedata.normalize("NFC", unicodedata.normalize("NFKC", text.replace("\u00b4", "'")))
+    for pattern, replacement in _FOLDS:
+        text = pattern.sub(replacement, text)
+    return text.translate(_LETTERS).strip()
+
+
+def _mentions(reply: str, labels: tuple) -> list[_Mention]:
+    pattern, numbers = _pattern(labels)
+    found: list[tuple[int, int, object]] = []
+    for match in pattern.finditer(reply):
+        if match["number"] is None:
+            label = labels[int((match.lastgroup or "")[1:])]
+            if label == "A" and _opens_sentence(reply, match.start()) and _AFTER_ARTICLE.match(reply, match.end()):
+                continue
+            found.append((*match.span(), label))
+            continue
+        label, scale = numbers.get(Fraction(match["number"])), match["scale"]
+        if scale is not None and (Fraction(scale) < _LEAST_SCALE or Fraction(scale) != max(numbers)):
+            found.append((*match.span(), None))
+        elif label is not None:
+            found.append((*match.span(), label))
+    marks = senses(reply.lower(), [(start, end) for start, end, _ in found])
+    return [
+        _Mention(start, end, label, mark if label is not None else DOUBT)
+        for (start, end, label), mark in zip(found, marks, strict=True)
+    ]
+
+
+def _opens_sentence(reply: str, start: int) -> bool:
+    return reply[max(0, start - 3) : start].rstrip(" ")[-1:] in ("", ".", "!", "?", "\n")
+
+
+@lru_cache(maxsize=64)
+def _pattern(labels: tuple) -> tuple[re.Pattern[str], dict[Fraction, object]]:
+    """What finds the labels, longer ones first, and the labels that are numbers by value. Groups: `l0`, `l1`, ... as in
+    `labels`, or `number` and `scale`."""
+    forms = {index: _fold(str(label)) for index, label in enumerate(labels)}
+    numbers = {Fraction(form): labels[index] for index, form in forms.items() if _NUMERIC.fullmatch(form)}
+    words = sorted(
+        (index for index, form in forms.items() if not _NUMERIC.fullmatch(form)), key=lambda i: -len(forms[i])
+    )
+    alternatives = [f"(?P<l{index}>{_label_pattern(forms[index])})" for index in words]
+    return re.compile("|".join([_NUMBER if numbers else "(?P<number>(?!))(?P<scale>)", *alternatives])), numbers
+
+
+def _label_pattern(form: str) -> str:
+    starts = "" if re.match(f"[{_UNSPACED}]", form) else _WORD_STARTS
+    ends = "" if re.match(f"[{_UNSPACED}]", form[-1:]) else _WORD_ENDS
+    if len(form) == 1 and not starts:
+        return rf"(?:(?<!\w)|(?<=[是为為选選])){form}(?!\w)"
+    if len(form) == 1 and form.isalpha():
+        other = form.swapcase()
+        return (
+            rf"{starts}{form}{ends}|(?<=\(){other}(?=\))|(?:\A|(?<=(?i:answer: ))|(?<=(?i:answer is ))){other}(?=\W*\Z)"
+        )
+    parts = _SEPARATORS.split(form)
+    joined = all(len(part) > 1 or part.isdigit() for part in parts)
+    pattern = (
+        _SEPARATED.join(map(re.escape, parts)) if joined else re.sub(r"(?:\\[ -]|_)+", r"[\\s_-]+", re.escape(form))
+    )
+    return f"{starts}(?i:{pattern}){ends}"
+
+
+def _is_stated(reply: str, mention: _Mention) -> bool:
+    before = reply[max(0, mention.start - _LONGEST_LEAD_IN) : mention.start].lower()
+    stated = _STATES.search(before) is not None and _STATEMENT_ENDS.match(reply, mention.end) is not None
+    return stated or _STATED_AFTER.match(reply, mention.end) is not None
+
+
+def _opening_label(reply: str, meant: list[tuple[_Mention, object]]) -> object:
+    mention, label = meant[0]
+    opens = _OPENING.fullmatch(reply, 0, mention.start) and _END_OF_STATEMENT.match(reply, mention.end)
+    if len(meant) > 1 and JOINT.fullmatch(reply, mention.end, meant[1][0].start):
+        return None
+    ends, starts = [one.end for one, _ in meant], [one.start for one, _ in meant[1:]]
+    outside = " ".join(reply[end:start] for end, start in zip(ends, [*starts, len(reply)], strict=True))
+    explanation = [word for word in re.findall(r"[^\W\d_]+", outside) if word.lower() not in ("or", "and")]
+    return label if opens and len(explanation) >= _LEAST_EXPLANATION else None
+
+
+def _closing_label(reply: str, meant: list[tuple[_Mention, object]]) -> object:
+    mention, label = meant[-1]
+    line_start = reply.rfind("\n", 0, mention.start) + 1
+    closes = line_start > 0 and _OPENING.fullmatch(reply, line_start, mention.start)
+    return label if closes and not re.search(r"\w", reply[mention.end :]) else None

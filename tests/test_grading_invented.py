@@ -1,0 +1,36 @@
+"""Inputs invented without a look at the reported cases or at the graders' rules, with the answer decided beforehand.
+
+`label`: the label to be found (null: none); `never`: the label that must not be; `expected`: whether the answer is right.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import prewrite.grading
+from prewrite.grading import find_label, is_correct_math
+
+FILE = Path(__file__).with_suffix(".jsonl")
+ROWS = [json.loads(line) for line in FILE.read_text(encoding="utf-8").splitlines()]
+
+
+def rows(kind):
+    return [pytest.param(row, id=f"{index}: {row['note']}") for index, row in enumerate(ROWS) if row["kind"] == kind]
+
+
+@pytest.mark.parametrize("row", rows("cls"))
+def test_labels(row):
+    label = find_label(row["prediction"], row["labels"])
+    assert label != row["never"] if "never" in row else label == row["label"]
+
+
+@pytest.mark.parametrize("row", rows("math"))
+def test_mathematics(row):
+    assert (is_correct_math(row["completion"], row["gold"]) is True) is row["expected"]
+
+
+@pytest.mark.parametrize("row", rows("api"))
+def test_values_that_are_no_text(row):
+    value = getattr(prewrite.grading, row["function"])(*row["arguments"])
+    assert value is not row["not_value"] if "not_value" in row else value == row["value"]

@@ -26,7 +26,7 @@ BY_HAND = {
     "gsm8k": "Solve this problem. Think step by step, write down every calculation, check the result, and end with the "
     "final number in \\boxed{}.",
     "math-500": "Solve this problem. Think step by step, check the result, and end with the final answer in \\boxed{}.",
-    "ag_news": "Which section of a newspaper does this text belong to? World: politics, wars and international affairs. "
+    "ag_news": "Which section of a newspaper does this text belong to? World: politics, wars and foreign affairs. "
     "Sports: games, teams and athletes. Business: companies, markets and the economy. Sci/Tech: science, computers and "
     "the internet. Answer with one of World, Sports, Business, Sci/Tech.",
     "boolq": "Read the passage, then answer the question. Answer yes if the passage says that it is so, otherwise no.",
@@ -38,7 +38,9 @@ BY_HAND = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of every measurement that asks servers."""
-    parser.add_argument("--base-urls", nargs="+", required=True, help="OpenAI-compatible endpoints that share the calls")
+    parser.add_argument(
+        "--base-urls", nargs="+", required=True, help="OpenAI-compatible endpoints that share the calls"
+    )
     parser.add_argument("--model", required=True, help="the name that they serve: task model and rewriter")
     parser.add_argument("--concurrency", type=int, default=128, help="calls under way at each endpoint (default 128)")
     parser.add_argument("--max-tokens", type=int, default=512, help="of an answer (default 512)")
@@ -72,7 +74,8 @@ class Servers:
         for index, call in enumerate(calls):
             shares[zlib.crc32(f"{call.sample_index} {call.query}".encode()) % len(shares)].append(index)
         answers: dict[int, Answer] = {}
-        asked = self._threads.map(lambda pair: pair[0].ask([calls[i] for i in pair[1]]), zip(self.models, shares))
+        pairs = zip(self.models, shares, strict=True)
+        asked = self._threads.map(lambda pair: pair[0].ask([calls[i] for i in pair[1]]), pairs)
         for share, replies in zip(shares, asked, strict=True):
             answers |= dict(zip(share, replies, strict=True))
         return [answers[index] for index in range(len(calls))]
@@ -90,19 +93,21 @@ class Servers:
 
 
 def ask_and_grade(
-    servers: Servers, task: Task, instruction: str, examples: Sequence[Example]
-) -> tuple[list[Answer], tuple[Verdict, ...]]:
-    """The answers and verdicts of an instruction, asked as a run asks: query, forced choice, the package's grading."""
-    answers = servers.ask(make_calls("mini_batch", task, instruction, examples, forced_choice=True))
-    return answers, grade_answers("mini_batch", task, examples, answers)
+    servers: Servers, task: Task, instructions: Sequence[str], examples: Sequence[Example]
+) -> list[tuple[list[Answer], tuple[Verdict, ...]]]:
+    """Answers and verdicts of each instruction, asked as a run asks: query, forced choice, the package's grading.
 
-
-def draw_rewrites(
-    proposer: Servers, instruction: str, count: int, *, seed: int
-) -> tuple[list[str], int]:
-    """(up to `count` different rewrites of the untrained rewriter, calls): the request of a run, cleaned as a run does.
-
+    All calls are under way together: many instructions on few examples fill the servers too.
     """
+    calls = [make_calls("mini_batch", task, text, examples, forced_choice=True) for text in instructions]
+    answers = servers.ask([call for own in calls for call in own])
+    n = len(examples)
+    own_answers = [answers[i * n : (i + 1) * n] for i in range(len(instructions))]
+    return [(own, grade_answers("mini_batch", task, examples, own)) for own in own_answers]
+
+
+def draw_rewrites(proposer: Servers, instruction: str, count: int, *, seed: int) -> tuple[list[str], int]:
+    """(up to `count` different rewrites of the untrained rewriter, calls), asked for and cleaned as in a run."""
     request = f"{META_INSTRUCTION}\n\n{instruction}"
     found: dict[str, None] = {}
     asked = 0

@@ -1,7 +1,7 @@
 """Optimizers head to head: GEPA and best-of-K on one task, the same rows, model and budget of calls, several seeds.
 
-    PYTHONPATH=. python scripts/benchmarks/optimizers.py --task gsm8k --base-urls http://127.0.0.1:8000/v1 --model NAME \
-        --out docs/runs --methods best_of_k@2000 best_of_k@20000 gepa@2000 --seeds 1 2 3
+    PYTHONPATH=. python scripts/benchmarks/optimizers.py --task gsm8k --base-urls http://127.0.0.1:8000/v1 \
+        --model NAME --out docs/runs --methods best_of_k@2000 best_of_k@20000 gepa@2000 --seeds 1 2 3
 
 A method is a name, @, the calls to the task model that it may pay. GEPA (PyPI: gepa) has its own defaults; its
 reflection model is the model itself. Best-of-K draws rewrites of the untrained rewriter and chooses by successive
@@ -21,6 +21,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from prewrite.errors import UserError
+from prewrite.evaluation.statistics import mcnemar_test
+from prewrite.tasks import get_task
+from prewrite.tasks.base import Task, query
+from prewrite.tasks.loading import load_examples
+from prewrite.types import Call, Example
 from scripts.benchmarks.asking import (
     BY_HAND,
     PROPOSAL_TOKENS,
@@ -35,13 +42,6 @@ from scripts.benchmarks.asking import (
     exit_code,
     mean_of_marks,
 )
-
-from prewrite.errors import UserError
-from prewrite.evaluation.statistics import mcnemar_test
-from prewrite.tasks import get_task
-from prewrite.tasks.base import Task, query
-from prewrite.tasks.loading import load_examples
-from prewrite.types import Call, Example
 
 FINALISTS = 4
 
@@ -74,7 +74,8 @@ def best_of_k(bench: Bench, budget: int) -> dict[str, Any]:
         end = min(start + examples_each, len(rows))
         if start == end:  # a small task has no more rows; the order stands
             break
-        for text, (_, verdicts) in zip(left, _each(bench, left, rows[start:end]), strict=True):
+        graded = ask_and_grade(bench.servers, bench.task, left, rows[start:end])
+        for text, (_, verdicts) in zip(left, graded, strict=True):
             marks[text] += as_marks(verdicts)
         spent, start = spent + len(left) * (end - start), end
     best = max(left, key=lambda text: mean_of_marks(marks[text]))
@@ -92,19 +93,14 @@ def halving_sizes(budget: int) -> list[tuple[int, int]]:
     return [(each, max(1, int(share / each))) for each in numbers]
 
 
-def _each(bench: Bench, texts: Sequence[str], rows: Sequence[Example]) -> list[Any]:
-    with ThreadPoolExecutor(16) as threads:
-        return list(threads.map(lambda text: ask_and_grade(bench.servers, bench.task, text, rows), texts))
-
-
 def gepa(bench: Bench, budget: int) -> dict[str, Any]:
     """GEPA as it comes: its own defaults, our query, forced choice and grading, the dev rows as its validation set."""
     try:
-        import gepa as peer
+        import gepa as peer  # type: ignore[import-not-found]
     except ImportError as error:
         raise UserError("gepa is not installed: pip install gepa, or leave gepa out of --methods") from error
-    from gepa.core.adapter import EvaluationBatch
-    from gepa.utils import TimeoutStopCondition
+    from gepa.core.adapter import EvaluationBatch  # type: ignore[import-not-found]
+    from gepa.utils import TimeoutStopCondition  # type: ignore[import-not-found]
 
     task, seen = bench.task, {"reflections": 0}
     proposer = Servers(bench.arguments, temperature=1.0, max_tokens=PROPOSAL_TOKENS)
@@ -113,7 +109,7 @@ def gepa(bench: Bench, budget: int) -> dict[str, Any]:
         propose_new_texts = None
 
         def evaluate(self, batch: list[Example], candidate: dict[str, str], capture_traces: bool = False) -> Any:
-            answers, verdicts = ask_and_grade(bench.servers, task, candidate["instruction"], batch)
+            answers, verdicts = ask_and_grade(bench.servers, task, [candidate["instruction"]], batch)[0]
             texts = [answer.text or "" for answer in answers]
             scores = [float(bool(verdict.correct)) for verdict in verdicts]
             traces = list(zip(batch, texts, scores, strict=True)) if capture_traces else None
@@ -213,7 +209,7 @@ def _run_all(task: Task, arguments: argparse.Namespace, lines: Lines) -> None:
                 return
             servers = Servers(arguments, temperature=0.0, max_tokens=arguments.max_tokens)
             started = time.monotonic()
-            answers, verdicts = ask_and_grade(servers, task, instruction, test)
+            answers, verdicts = ask_and_grade(servers, task, [instruction], test)[0]
             servers.close()
             lines.append(
                 {

@@ -4,7 +4,8 @@
         --out docs/runs
 
 One file a task, `verdicts-<task>.jsonl`: first the run (with the ids of the examples and all rewrites), then a line a
-rewrite with one mark an example (1 right, 0 wrong, - no verdict) and the index of the label given. A run that was ended goes on where it stopped. Label log-probabilities are not kept.
+rewrite with one mark an example (1 right, 0 wrong, - no verdict) and the index of the label given. A run that was ended
+goes on where it stopped. Label log-probabilities are not kept.
 """
 
 import argparse
@@ -12,6 +13,8 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+from prewrite.tasks import get_task
+from prewrite.tasks.loading import load_examples
 from scripts.benchmarks.asking import (
     BY_HAND,
     REWRITE_TOKENS,
@@ -25,9 +28,6 @@ from scripts.benchmarks.asking import (
     exit_code,
     mean_of_marks,
 )
-
-from prewrite.tasks import get_task
-from prewrite.tasks.loading import load_examples
 
 AT_ONCE = 6
 
@@ -69,7 +69,7 @@ def main() -> None:
     todo = {name: text for name, text in lines.records[0]["rewrites"].items() if name not in done}
 
     def one(name: str) -> None:
-        answers, verdicts = ask_and_grade(servers, task, todo[name], examples)
+        answers, verdicts = ask_and_grade(servers, task, [todo[name]], examples)[0]
         marks = as_marks(verdicts)
         given = [str(task.labels.index(v.prediction)) if v.prediction in task.labels else "-" for v in verdicts]
         lines.append(

@@ -1,0 +1,172 @@
+"""What the measurements without a trainer share: the servers, the untrained rewriter, one graded pass, JSON lines."""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import threading
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from prewrite.config import META_INSTRUCTION
+from prewrite.engine.task_model import TaskModel
+from prewrite.errors import UserError
+from prewrite.rewards.calls import grade_answers, make_calls
+from prewrite.rewards.rewrite import clean_rewrite
+from prewrite.tasks.base import Task
+from prewrite.types import Answer, Call, Example, Verdict
+
+REWRITE_TOKENS, PROPOSAL_TOKENS = 256, 1024
+ROUNDS_OF_DRAWS = 6
+BY_HAND = {
+    "gsm8k": "Solve this problem. Think step by step, write down every calculation, check the result, and end with the "
+    "final number in \\boxed{}.",
+    "math-500": "Solve this problem. Think step by step, check the result, and end with the final answer in \\boxed{}.",
+    "ag_news": "Which section of a newspaper does this text belong to? World: politics, wars and foreign affairs. "
+    "Sports: games, teams and athletes. Business: companies, markets and the economy. Sci/Tech: science, computers and "
+    "the internet. Answer with one of World, Sports, Business, Sci/Tech.",
+    "boolq": "Read the passage, then answer the question. Answer yes if the passage says that it is so, otherwise no.",
+    "sst2": "Is the following sentence positive or negative? Answer with one word: positive or negative.",
+    "cb": "Read the premise and the hypothesis. Answer entailment if the premise means that the hypothesis is true, "
+    "contradiction if it means that it is false, and neutral if it leaves that open.",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of every measurement that asks servers."""
+    parser.add_argument(
+        "--base-urls", nargs="+", required=True, help="OpenAI-compatible endpoints that share the calls"
+    )
+    parser.add_argument("--model", required=True, help="the name that they serve: task model and rewriter")
+    parser.add_argument("--concurrency", type=int, default=128, help="calls under way at each endpoint (default 128)")
+    parser.add_argument("--max-tokens", type=int, default=512, help="of an answer (default 512)")
+    parser.add_argument("--seed", type=int, default=1, help="of the rows (default 1)")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the JSON lines; a run there is gone on with")
+
+
+class Servers:
+    """Endpoints that serve one model and share its calls, each call always at the same one. Safe from any thread."""
+
+    def __init__(self, arguments: argparse.Namespace, *, temperature: float, max_tokens: int):
+        self.models = [
+            TaskModel(
+                base_url=url,
+                model=arguments.model,
+                temperature=temperature,
+                top_p=1.0,
+                max_tokens=max_tokens,
+                concurrency=arguments.concurrency,
+                timeout=300.0,
+                max_retries=4,
+                max_failure_share=0.2,
+            )
+            for url in arguments.base_urls
+        ]
+        self._threads = ThreadPoolExecutor(8 * len(self.models))
+
+    def ask(self, calls: Sequence[Call]) -> list[Answer]:
+        """The answers, in the order of the calls."""
+        shares: list[list[int]] = [[] for _ in self.models]
+        for index, call in enumerate(calls):
+            shares[zlib.crc32(f"{call.sample_index} {call.query}".encode()) % len(shares)].append(index)
+        answers: dict[int, Answer] = {}
+        pairs = zip(self.models, shares, strict=True)
+        asked = self._threads.map(lambda pair: pair[0].ask([calls[i] for i in pair[1]]), pairs)
+        for share, replies in zip(shares, asked, strict=True):
+            answers |= dict(zip(share, replies, strict=True))
+        return [answers[index] for index in range(len(calls))]
+
+    @property
+    def calls(self) -> int:
+        """Calls over the wire since the start."""
+        return sum(model.stats.calls for model in self.models)
+
+    def close(self) -> None:
+        """Gives up what is under way."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for model in self.models:
+            model.close()
+
+
+def ask_and_grade(
+    servers: Servers, task: Task, instructions: Sequence[str], examples: Sequence[Example]
+) -> list[tuple[list[Answer], tuple[Verdict, ...]]]:
+    """Answers and verdicts of each instruction, asked as a run asks: query, forced choice, the package's grading.
+
+    All calls are under way together: many instructions on few examples fill the servers too.
+    """
+    calls = [make_calls("mini_batch", task, text, examples, forced_choice=True) for text in instructions]
+    answers = servers.ask([call for own in calls for call in own])
+    n = len(examples)
+    own_answers = [answers[i * n : (i + 1) * n] for i in range(len(instructions))]
+    return [(own, grade_answers("mini_batch", task, examples, own)) for own in own_answers]
+
+
+def draw_rewrites(proposer: Servers, instruction: str, count: int, *, seed: int) -> tuple[list[str], int]:
+    """(up to `count` different rewrites of the untrained rewriter, calls), asked for and cleaned as in a run."""
+    request = f"{META_INSTRUCTION}\n\n{instruction}"
+    found: dict[str, None] = {}
+    asked = 0
+    for _ in range(ROUNDS_OF_DRAWS):
+        wanted = max(8, int(1.2 * (count - len(found))))
+        calls = [Call(request, sample_index=seed * 1_000_000 + asked + i) for i in range(wanted)]
+        asked += wanted
+        for answer in proposer.ask(calls):
+            rewrite = clean_rewrite(answer.text or "")
+            if rewrite and rewrite != instruction:
+                found.setdefault(rewrite)
+        if len(found) >= count:
+            break
+    return list(found)[:count], asked
+
+
+def as_marks(verdicts: Iterable[Verdict]) -> str:
+    """One character an example: 1 right, 0 wrong, - no verdict."""
+    return "".join("-" if verdict.correct is None else str(int(verdict.correct)) for verdict in verdicts)
+
+
+def mean_of_marks(marks: str) -> float:
+    """The share of right ones among those with a verdict."""
+    return marks.count("1") / max(1, len(marks) - marks.count("-"))
+
+
+class Lines:
+    """A file of JSON lines that is read at the start, appended to and flushed line by line. Safe from any thread."""
+
+    def __init__(self, path: Path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        whole, _, torn = text.rpartition("\n")
+        if torn:  # a kill in the middle of a line
+            path.write_text(whole + "\n" if whole else "", encoding="utf-8")
+        self.path = path
+        self.records: list[dict[str, Any]] = [json.loads(line) for line in whole.splitlines()]
+        self._lock = threading.Lock()
+
+    def append(self, record: dict[str, Any]) -> None:
+        """Writes one record, whole, to the disk."""
+        with self._lock, self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+            self.records.append(record)
+
+
+def commit() -> str:
+    """The commit measured: of this checkout, or, on a machine without git, what the variable COMMIT says."""
+    if "COMMIT" in os.environ or shutil.which("git") is None:
+        return os.environ.get("COMMIT", "unknown")
+    told = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return told.stdout.strip() or "unknown"
+
+
+def exit_code(main: Callable[[], None], name: str) -> int:
+    """Runs a measurement: 0, or 2 after a fault of the user's, told in one message."""
+    try:
+        main()
+    except UserError as error:
+        print(f"{name}: {error}", flush=True)
+        return 2
+    return 0

@@ -1,0 +1,178 @@
+"""Choosing among rewrites, tried on verdict tables for nothing: estimates, examples a rewrite, ways to spend calls.
+
+    PYTHONPATH=. python scripts/benchmarks/replay.py docs/runs/verdicts-*.jsonl
+
+Prints one table a task. The truth of a rewrite is its mean on examples that the choice has not seen.
+Legend: R rewrites, E examples, K examples of a rewrite, O observed verdicts; y_RE is 1 right, 0 wrong, nan no verdict.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from scipy import sparse
+from scipy.sparse.linalg import lsqr
+from scipy.stats import spearmanr
+
+GROUP = 8  # rewrites that share their examples in training
+KS = (4, 8, 16, 32)
+BUDGETS = (400, 800, 1600, 3200)
+VALUES = {"1": 1.0, "0": 0.0, "-": np.nan}
+
+
+@dataclass(frozen=True)
+class Table:
+    """The verdicts of a task. fixed: means of the initial instruction and the hand's."""
+
+    task: str
+    y_RE: np.ndarray
+    fixed: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Variances of a table's parts: between rewrites, between examples, and what is left."""
+
+    rewrite: float
+    example: float
+    rest: float
+
+
+def load(path: Path) -> Table:
+    """The table in a file of `verdicts.py`; rewrites that are not asked yet are left out."""
+    head, *rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    y = {row["rewrite"]: [VALUES[mark] for mark in row["marks"]] for row in rows}
+    fixed = {name: float(np.nanmean(y.pop(name))) for name in ("initial", "by_hand") if name in y}
+    return Table(head["task"], np.array(list(y.values())), fixed)
+
+
+def spread(y_RE: np.ndarray) -> Spread:
+    """Two-way analysis of variance without repeats (expected mean squares), on the rows and columns without nan."""
+    y = y_RE[:, ~np.isnan(y_RE).any(axis=0)]
+    rows, columns = y.shape
+    rest = y - y.mean(1, keepdims=True) - y.mean(0, keepdims=True) + y.mean()
+    noise = (rest**2).sum() / ((rows - 1) * (columns - 1))
+    return Spread(
+        rewrite=max(1e-5, y.mean(1).var(ddof=1) - noise / columns),
+        example=max(1e-5, y.mean(0).var(ddof=1) - noise / rows),
+        rest=noise,
+    )
+
+
+def crossed_ridge(rewrite_O: np.ndarray, example_O: np.ndarray, y_O: np.ndarray, count: int, by: Spread) -> np.ndarray:
+    """The effect of each of `count` rewrites, example difficulty taken out, both shrunk by their variances.
+
+    Minimises sum (y - mean - a[rewrite] - b[example])^2 / rest + |a|^2 / rewrite + |b|^2 / example: the best linear
+    unbiased prediction (Henderson 1975). The columns are scaled by their standard deviations, so one damping serves.
+    """
+    rows = np.arange(len(y_O))
+    shape = (len(y_O), count + int(example_O.max()) + 1)
+    scale = np.where(np.arange(shape[1]) < count, by.rewrite, by.example) ** 0.5
+    ones = sparse.csr_matrix((np.ones(2 * len(rows)), (np.tile(rows, 2), np.r_[rewrite_O, count + example_O])), shape)
+    solution = lsqr(ones @ sparse.diags(scale), y_O - y_O.mean(), damp=by.rest**0.5)[0]
+    return (solution * scale)[:count]
+
+
+def examples_seen(y_RE: np.ndarray, k: int, per_draw: int, rng: np.random.Generator) -> np.ndarray:
+    """Which verdicts are paid for, [R, E]: each `per_draw` rewrites in turn share k examples of their own."""
+    seen = np.zeros(y_RE.shape, dtype=bool)
+    for first in range(0, len(y_RE), per_draw):
+        seen[first : first + per_draw, rng.choice(y_RE.shape[1], k, replace=False)] = True
+    return seen & ~np.isnan(y_RE)
+
+
+def judged(y_RE: np.ndarray, seen_RE: np.ndarray, by: Spread) -> dict[str, tuple[float, float]]:
+    """Of each estimate: (rank correlation with the truth, truth of the 5% picked above the mean of all)."""
+    truth_R = np.nanmean(np.where(seen_RE, np.nan, y_RE), axis=1)
+    rewrite_O, example_O = np.nonzero(seen_RE)
+    estimates = {
+        "mean": np.nanmean(np.where(seen_RE, y_RE, np.nan), axis=1),
+        "ridge": crossed_ridge(rewrite_O, example_O, y_RE[seen_RE], len(y_RE), by),
+    }
+    picked = max(1, len(y_RE) // 20)
+    return {
+        name: (
+            float(np.nan_to_num(np.float64(spearmanr(estimate, truth_R)[0]))),  # type: ignore[arg-type]  # untyped
+            float(truth_R[np.argsort(-estimate, kind="stable")[:picked]].mean() - truth_R.mean()),
+        )
+        for name, estimate in estimates.items()
+    }
+
+
+def flat(y_RE: np.ndarray, k: int, budget: int) -> int:
+    """The best of budget / k rewrites by their mean on the same k examples."""
+    return int(np.argmax(np.nanmean(y_RE[: budget // k, :k], axis=1)))
+
+
+def halving(y_RE: np.ndarray, start: int, budget: int) -> int:
+    """The best of `start` rewrites: each round costs the same, the better half goes on with new shared examples."""
+    rounds = max(1, int(np.ceil(np.log2(start / 2))))
+    left, end = np.arange(start), 0
+    best = 0
+    for _ in range(rounds):
+        end = min(y_RE.shape[1], end + max(1, budget // rounds // len(left)))
+        order = np.argsort(-np.nanmean(y_RE[left, :end], axis=1), kind="stable")
+        best, left = int(left[order[0]]), left[order[: max(1, len(left) // 2)]]
+    return best
+
+
+def allocation(y_RE: np.ndarray, budget: int, draws: int, rng: np.random.Generator) -> dict[str, float]:
+    """Truth of the chosen above the mean of all, by way of spending `budget` verdicts; half the examples are unseen."""
+    count, half = len(y_RE), y_RE.shape[1] // 2
+    ways = {f"flat k={k}": (flat, k) for k in (*KS, 64) if k <= half and 2 <= budget // k <= count}
+    ways |= {f"halving n={n}": (halving, n) for n in (16, 32, 64, 128) if n <= count and 2 * n <= budget}
+    gains: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(draws):
+        y = y_RE[rng.permutation(count)][:, rng.permutation(y_RE.shape[1])]
+        truth_R = np.nanmean(y[:, half:], axis=1)
+        for name, (way, size) in ways.items():
+            gains[name].append(float(truth_R[way(y[:, :half], size, budget)] - truth_R.mean()))
+    return {name: float(np.mean(gain)) for name, gain in gains.items()}
+
+
+def report(table: Table, draws: int, rng: np.random.Generator) -> None:
+    """Prints what the table says."""
+    y, by = table.y_RE, spread(table.y_RE)
+    count, examples = y.shape
+    print(f"\n## {table.task}: {count} rewrites x {examples} examples")
+    fixed = ", ".join(f"{name} {mean:.3f}" for name, mean in table.fixed.items())
+    print(f"{fixed}; rewrites: mean {np.nanmean(y):.3f}, best {np.nanmean(y, axis=1).max():.3f} (as observed)")
+    print(f"sd between rewrites {by.rewrite**0.5:.3f}, between examples {by.example**0.5:.3f}, rest {by.rest**0.5:.3f}")
+    print("\n| examples | shared by | rank corr. mean | ridge | picked 5% mean | ridge |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for k in (k for k in KS if k < examples):
+        for shared, per_draw in (
+            ("none (own)", 1),
+            (f"a group of {GROUP}", GROUP),
+            ("four groups", 4 * GROUP),
+            ("all", count),
+        ):
+            told = [
+                judged(shuffled, examples_seen(shuffled, k, per_draw, rng), by)
+                for shuffled in (y[rng.permutation(count)] for _ in range(draws))
+            ]
+            mean, ridge = (np.mean([one[name] for one in told], axis=0) for name in ("mean", "ridge"))
+            print(f"| {k} | {shared} | {mean[0]:.2f} | {ridge[0]:.2f} | {100 * mean[1]:+.1f} | {100 * ridge[1]:+.1f} |")
+    print("\n| verdicts | points above the mean rewrite, by way of choosing |\n| --- | --- |")
+    for budget in BUDGETS:
+        told = ", ".join(f"{n} {100 * gain:+.1f}" for n, gain in allocation(y, budget, 10 * draws, rng).items())
+        print(f"| {budget} | {told} |")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Reads the flags and reports on each table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tables", nargs="+", type=Path)
+    parser.add_argument("--draws", type=int, default=40, help="of orders and examples; ten times as many in the second")
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args(arguments)
+    for path in given.tables:
+        report(load(path), given.draws, np.random.default_rng(given.seed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""The replay of verdict tables, on a made-up table whose truth is known."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scripts.benchmarks.replay import crossed_ridge, examples_seen, flat, halving, judged, load, main, spread
+
+
+def made_up(rewrites: int = 96, examples: int = 200, seed: int = 0) -> np.ndarray:
+    """Logistic in a rewrite's worth (sd 0.35) and an example's ease (sd 2): the spread of a real table."""
+    rng = np.random.default_rng(seed)
+    logit = rng.normal(0, 0.35, (rewrites, 1)) + rng.normal(0, 2.0, (1, examples))
+    return (rng.random((rewrites, examples)) < 1 / (1 + np.exp(-logit))).astype(float)
+
+
+def test_spread_is_that_of_the_table() -> None:
+    rng = np.random.default_rng(1)
+    y = rng.normal(0, 0.1, (300, 1)) + rng.normal(0, 0.1, (1, 300)) + rng.normal(0, 2.0, (300, 300))
+    found = spread(y)
+    assert found.rewrite == pytest.approx(0.01, rel=0.5)
+    assert found.example == pytest.approx(0.01, rel=0.5)
+    assert found.rest == pytest.approx(4.0, rel=0.05)
+
+
+def test_ridge_is_the_normal_equations_solution() -> None:
+    y, by = made_up(12, 20), spread(made_up())
+    seen = examples_seen(y, 5, 4, np.random.default_rng(0))
+    rewrite_O, example_O = np.nonzero(seen)
+    design = np.zeros((len(rewrite_O), 32))
+    design[np.arange(len(rewrite_O)), rewrite_O] = design[np.arange(len(rewrite_O)), 12 + example_O] = 1
+    penalty = np.diag([by.rest / by.rewrite] * 12 + [by.rest / by.example] * 20)
+    y_O = y[seen]
+    exact = np.linalg.solve(design.T @ design + penalty, design.T @ (y_O - y_O.mean()))[:12]
+    np.testing.assert_allclose(crossed_ridge(rewrite_O, example_O, y_O, 12, by), exact, atol=1e-5)
+
+
+def test_ridge_takes_the_draw_out_where_groups_have_their_own_examples() -> None:
+    y = made_up()
+    told = [judged(y, examples_seen(y, 16, 8, np.random.default_rng(s)), spread(y)) for s in range(20)]
+    mean, ridge = (np.mean([one[name][0] for one in told]) for name in ("mean", "ridge"))
+    assert ridge > mean + 0.05
+
+
+def test_halving_beats_a_flat_look_at_equal_calls() -> None:
+    gains: dict[str, list[float]] = {"flat": [], "halving": []}
+    for seed in range(60):
+        y = made_up(64, 400, seed)
+        truth = y[:, 200:].mean(1) - y[:, 200:].mean()
+        gains["flat"].append(truth[flat(y[:, :200], 12, 768)])
+        gains["halving"].append(truth[halving(y[:, :200], 64, 768)])
+    assert np.mean(gains["halving"]) > np.mean(gains["flat"])
+
+
+def test_a_file_is_read_and_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    y = made_up(40, 40)
+    marks = ["".join(str(int(v)) for v in row) for row in y]
+    marks[3] = "-" + marks[3][1:]
+    names = ["initial", "by_hand", *map(str, range(38))]
+    rows = [{"rewrite": name, "marks": mark} for name, mark in zip(names, marks, strict=True)]
+    path = tmp_path / "verdicts-made_up.jsonl"
+    path.write_text("\n".join(json.dumps(row) for row in [{"task": "made_up"}, *rows]), encoding="utf-8")
+    table = load(path)
+    assert table.y_RE.shape == (38, 40)
+    assert np.isnan(table.y_RE[1, 0])
+    assert table.fixed["initial"] == pytest.approx(y[0].mean())
+    main([str(path), "--draws", "2"])
+    assert "38 rewrites x 40 examples" in capsys.readouterr().out

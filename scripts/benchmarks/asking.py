@@ -12,11 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from prewrite.config import META_INSTRUCTION
+from prewrite.asking.cleaning import clean_rewrite
+from prewrite.asking.questions import instruction_questions
+from prewrite.config import TaskModelSettings
+from prewrite.config.rollout import META_INSTRUCTION
 from prewrite.engine.task_model import TaskModel
 from prewrite.errors import UserError
-from prewrite.rewards.calls import grade_answers, make_calls
-from prewrite.rewards.rewrite import clean_rewrite
 from prewrite.tasks.base import Task
 from prewrite.types import Answer, Call, Example, Verdict
 
@@ -52,20 +53,14 @@ class Servers:
     """Endpoints that serve one model and share its calls, each call always at the same one. Safe from any thread."""
 
     def __init__(self, arguments: argparse.Namespace, *, temperature: float, max_tokens: int):
-        self.models = [
-            TaskModel(
-                base_url=url,
-                model=arguments.model,
-                temperature=temperature,
-                top_p=1.0,
-                max_tokens=max_tokens,
-                concurrency=arguments.concurrency,
-                timeout=300.0,
-                max_retries=4,
-                max_failure_share=0.2,
-            )
-            for url in arguments.base_urls
-        ]
+        settings = TaskModelSettings(
+            model=arguments.model,
+            temperature=temperature,
+            max_tokens=max_tokens,
+            concurrency=arguments.concurrency,
+            timeout=300.0,
+        )
+        self.models = [TaskModel(settings, base_url=url) for url in arguments.base_urls]
         self._threads = ThreadPoolExecutor(8 * len(self.models))
 
     def ask(self, calls: Sequence[Call]) -> list[Answer]:
@@ -99,11 +94,15 @@ def ask_and_grade(
 
     All calls are under way together: many instructions on few examples fill the servers too.
     """
-    calls = [make_calls("mini_batch", task, text, examples, forced_choice=True) for text in instructions]
+    questions = instruction_questions(task, instructions, examples)
+    calls = [question.calls("forced_choice") for question in questions]
     answers = servers.ask([call for own in calls for call in own])
     n = len(examples)
     own_answers = [answers[i * n : (i + 1) * n] for i in range(len(instructions))]
-    return [(own, grade_answers("mini_batch", task, examples, own)) for own in own_answers]
+    return [
+        (own, question.asking.grade(task, question.row, examples, own))
+        for question, own in zip(questions, own_answers, strict=True)
+    ]
 
 
 def draw_rewrites(proposer: Servers, instruction: str, count: int, *, seed: int) -> tuple[list[str], int]:

@@ -31,6 +31,6 @@ def check_weights(report: dict, *, in_bfloat16: bool) -> None:
         before, after, *_ = ranks[0]
         for _, *sums in ranks:
             assert sums == pytest.approx([after] * len(sums), rel=1e-9), kind
-        # In bfloat16 what rounding leaves of a sum of |w| depends on the processor: 51.7 where float32 has 33.7 was seen.
+        # What bfloat16's rounding does to a sum of |w| depends on the processor: 51.7 against float32's 33.7 was seen.
         tolerance = 0.8 if in_bfloat16 or "bfloat16" in kind else 1e-3
         assert after - before == pytest.approx(expected[1] - expected[0], rel=tolerance), kind

@@ -36,7 +36,8 @@ _INVISIBLE_COMMAND = re.compile(
 )
 _CURRENCIES = {"$": "dollars", "€": "euros", "£": "sterling", "¥": "yen", "₹": "rupees"}
 _MONEY = re.compile(
-    r"\s*(-?)\s*(?:\\?(\$)|(?:\\text\{)?([€£¥₹])\}?)\s*(-?(?:\d[\d,]*)?(?:\.\d+)?(?: (?:thousand|million|billion|trillion))?)\s*\$?"
+    r"\s*(-?)\s*(?:\\?(\$)|(?:\\text\{)?([€£¥₹])\}?)\s*(-?(?:\d[\d,]*)?(?:\.\d+)?(?: (?:thousand|million"
+    r"|billion|trillion))?)\s*\$?"
     r"|\s*()(?<!\S)(-?\d[\d,]*(?:\.\d+)?)\s?(\\\$|[€£¥₹])\s*"
 )
 _ROW_GAP = re.compile(r"\uf8ff\s*\*?\[\s*-?[\d.]+\s*(?:pt|em|ex|mm|cm|in|mu|px)\s*\]")
@@ -75,7 +76,8 @@ _ALIASES = (
     (re.compile(r"(?<![a-zA-Z])[(\[]\s*([0-9A-Z]+)\s*[)\]]\s*_(?=\s*[{\d])"), r"\1_"),
     (re.compile(r"_\s*\{?\s*\(\s*(\d+)\s*\)\s*\}?"), r"_{\1}"),
     (re.compile(r"(?<=[\dA-Z])\s*(?:\\text\{\s*)?\(?\s*(?:in )?base[ -](\d+)\s*\)?\s*\}?\s*$"), r"_{\1}"),
-    (re.compile(r"^\s*(\d+)\s*(?:'|\^\s*\{?\\prime\}?)\s*(\d+)\s*(?:''|\"|\^\s*\{?\\prime\s*\\prime\}?)\s*$"), r"\1 \\text{ft} \2 \\text{in}"),
+    (re.compile(r"^\s*(\d+)\s*(?:'|\^\s*\{?\\prime\}?)\s*(\d+)\s*(?:''|\""
+        r"|\^\s*\{?\\prime\s*\\prime\}?)\s*$"), r"\1 \\text{ft} \2 \\text{in}"),
     (re.compile(r"(?<=\d)\s*h\s*(\d+)\s*m(?:in)?\s*$"), r" \\text{h} \1 \\text{min}"),
     (re.compile(r"\\lbrace(?![a-zA-Z])"), r"\\{"),
     (re.compile(r"\\rbrace(?![a-zA-Z])"), r"\\}"),

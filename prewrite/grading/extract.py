@@ -61,7 +61,7 @@ _MARKDOWN = " \t\r*_`:=：\u200b"
 _LONGEST_PLAIN_ANSWER = 300
 
 _CONTROL = (  # behind the first character
-    r"[|｜][^<>|｜\s]{2,48}[|｜]>"  # ChatML, Llama 3, Phi, Command R, harmony: <|im_start|>; DeepSeek: <｜User｜>
+    r"(?<=<)[|｜][^<>|｜\s]{2,48}[|｜]>"  # ChatML, Llama 3, Phi, Command R, harmony: <|im_start|>; DeepSeek: <｜User｜>
     r"|/?(?:s|bos|eos|pad|unk|start_of_turn|end_of_turn|end_of_utterance)>"  # Llama 2, Mistral, Gemma
     r"|</?SYS>>|/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_RESULTS|TOOL_CALLS)\]"  # Llama 2, Mistral
 )

@@ -1,6 +1,6 @@
-"""Inputs invented without a look at the reported cases or at the graders' rules, with the answer decided beforehand.
+"""Inputs invented without a look at reported cases or the rules of the graders; the answers were decided beforehand.
 
-`label`: the label to be found (null: none); `never`: the label that must not be; `expected`: whether the answer is right.
+`label`: what is to be found (null: none); `never`: the label that must not be; `expected`: whether the answer is right.
 """
 
 import json

@@ -1,8 +1,8 @@
 """The one label that a reply in free text gives.
 
-A reply is folded, every label in it is found and marked as given, rejected or in doubt (`negation`), and then it is read
-in the order of what settles most: a box, bold at its end, a stated answer, the only label given, how the reply opens or
-ends, what is left over.
+A reply is folded, every label in it is found and marked as given, rejected or in doubt (`negation`), and then it is
+read in the order of what settles most: a box, bold at its end, a stated answer, the only label given, how the reply
+opens or ends, what is left over.
 """
 
 import re
@@ -38,7 +38,10 @@ _LETTER = rf"[^\W{_UNSPACED}]"
 _WORD_STARTS, _WORD_ENDS = rf"(?<!{_LETTER})(?<!{_LETTER}-)", rf"(?!'?{_LETTER}|-{_LETTER}|[\u0300-\u036f]|[.,]\d)"
 _SEPARATORS = re.compile(r"\s+and\s+|[\s_/&+-]+|(?<=[a-z])(?=[A-Z])|(?<=[a-zA-Z])(?=\d)")
 _SEPARATED = r"[\s_]*(?:[-/&+]|and(?=[\s_]))?[\s_]*"
-_NUMBER = r"(?<![\w.,])(?P<number>[+-]?\d+(?:\.\d+)?)(?:(?: stars?| points?)?\s*(?:/|out of|of)\s*(?P<scale>\d+(?:\.\d+)?))?(?![\w%]|[.,]\d|-[a-rt-z])"
+_NUMBER = (
+    r"(?<![\w.,])(?P<number>[+-]?\d+(?:\.\d+)?)"
+    r"(?:(?: stars?| points?)?\s*(?:/|out of|of)\s*(?P<scale>\d+(?:\.\d+)?))?(?![\w%]|[.,]\d|-[a-rt-z])"
+)
 _NUMERIC = re.compile(r"[+-]?\d+(?:\.\d+)?")
 _LEAST_SCALE = 3
 
@@ -49,8 +52,10 @@ _FILLER = (
 _STATES = re.compile(
     rf"(?:(?:{ANSWER_WORDS}|label|sentiment|category|class|topic|option|choice|prediction|rating|score|verdict|classification"
     rf"|output|result|conclusion|decision|pick)\)?(?:{ANSWER_IS}|\s+(?:would be|must be|should be)|\s*->)"
-    r"|(?<![\w'])(?:i|we)(?:'d| would| will|'ll)?\s+(?:pick|choose|select|go with|say|vote for|answer|(?:rate|classify|label)"
-    r"(?: (?:it|this)(?: \w+)?)?)|must be|has to be|(?:^|[.,;!?\n])\s*(?:so|thus|hence|therefore|leaving)\b,?(?: it(?: is|'s))?"
+    r"|(?<![\w'])(?:i|we)(?:'d| would| will|'ll)?\s+(?:pick|choose|select|go with|say|vote for|answer|(?:rate"
+    r"|classify|label)"
+    r"(?: (?:it|this)(?: \w+)?)?)|must be|has to be|(?:^|[.,;!?\n])\s*(?:so|thus|hence|therefore"
+    r"|leaving)\b,?(?: it(?: is|'s))?"
     rf"|选择?|選){_FILLER}$"
 )
 _STATED_AFTER = re.compile(
@@ -58,7 +63,8 @@ _STATED_AFTER = re.compile(
     r"(?:correct|right|valid)\b|(?:가|이)? 정답"
 )
 _STATEMENT_ENDS = re.compile(
-    r"\s*[)\]}]*\s*(?:$|\n|[.:,;!?。](?!\s*(?:or|and|but)\b)|-\s|\(?(?:because|since|as|for|given|due|car|porque|weil|denn|perché|omdat|потому|так как)\b|입|이|です|だ|的)"
+    r"\s*[)\]}]*\s*(?:$|\n|[.:,;!?。](?!\s*(?:or|and|but)\b)|-\s|\(?(?:because|since|as|for|given|due|car|porque"
+    r"|weil|denn|perché|omdat|потому|так как)\b|입|이|です|だ|的)"
 )
 _AFTER_ARTICLE = re.compile(
     r"\s+(?!(?:is|was|because|since|as|and|or|seems|would|fits|makes|fails?|cannot|can|does|has|looks|contradicts)\b)[a-z]"
@@ -82,13 +88,13 @@ class _Mention:
 
 
 def find_label(text: str | None, labels: Sequence[Label]) -> Label | None:
-    """The one label that a reply gives, as `labels` spells it, or None. Where a reply can be read two ways it gives none.
+    """The one label that a reply gives, as `labels` spells it, or None: also where a reply can be read two ways.
 
-    Thinking is cut, an `<answer>` tag is respected, case, accents' composition, kinds of dash and invisible characters
-    do not matter (except that a one-letter label has its case: "a" is an article). A label counts only as whole words
-    ("positively", "choice10" and "unknown" hold none), where the script has blanks; longer labels first; `_`, `-`, `/`,
-    `&` and blanks in it are one. A number is a label by value (1.0 is 1, 3.5 is none of 1 to 5, "4/5" is 4 of 1 to 5 and
-    none of 1 to 10).
+    Thinking is cut, an `<answer>` tag is respected; case, how accents are composed, kinds of dash and invisible
+    characters do not matter (but a one-letter label has its case: "a" is an article). A label counts only as whole
+    words, where the script has blanks ("positively", "choice10" and "unknown" hold none); longer labels first; `_`,
+    `-`, `/`, `&` and blanks in it are one. A number is a label by value: 1.0 is 1, 3.5 is none of 1 to 5, "4/5" is 4 of
+    1 to 5 and none of 1 to 10.
     Decisions where graders differ:
     - different labels are no answer ("positive or negative"), unless one is boxed, stated ("The answer is B because A
       is too small"), opens the reply with an explanation behind it, or is alone on the last line or in bold at the end;
@@ -118,7 +124,7 @@ def find_label(text: str | None, labels: Sequence[Label]) -> Label | None:
 
 
 def _only_label(reply: str, labels: tuple) -> object:
-    """The label that a text without statements gives: the only one, the one it opens or ends with, the one left over."""
+    """The label of a text that states none: the only one, the one it opens or ends with, the one left over."""
     mentions = _mentions(reply, labels)
     meant = [(mention, _meant(mention, labels)) for mention in mentions]
     given = {label for _, label in meant} - {None}

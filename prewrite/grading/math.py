@@ -115,12 +115,13 @@ def _settle(gold_answer: str, candidates: tuple[str, ...]) -> tuple[bool, bool |
     return False, None
 
 
-def _plain_number(text: str) -> Fraction | None:
+def _plain_number(text: str) -> Fraction | int | None:
     text = text.strip(" $\n").removesuffix(".")
     if len(text) > _LONGEST_PLAIN_NUMBER:
         return None
     if _PLAIN_NUMBER.fullmatch(text) and text.strip("-"):
-        return Fraction(text.replace(",", ""))
+        digits = text.replace(",", "")
+        return Fraction(digits) if "." in digits else int(digits)  # Fraction() of a text is five times as slow
     fraction = _PLAIN_FRACTION.fullmatch(text)
     if fraction is None or not int(fraction[3] or fraction[5]):
         return None

@@ -9,12 +9,14 @@ import re
 GIVEN, REJECTED, DOUBT = "given", "rejected", "doubt"
 
 _NO_CUE = re.compile(
-    r"\b(?:not (?:only|just|merely|simply|to mention)|no (?:doubt|question)|without (?:any? )?(?:doubt|question)|nothing but"
+    r"\b(?:not (?:only|just|merely|simply|to mention)|no (?:doubt|question)|without (?:any? )?(?:doubt"
+    r"|question)|nothing but"
     r"|(?:cannot|can't|can not) (?:deny|be denied))\b|不[仅僅但只错錯]|非常|毫?[无無]疑"
 )
 _SHORT_NOT = r"n't\b|\b(?:do|does|did|is|was|are|ca|wo|would|should|could)nt\b"
 _NOT = (
-    r"\b(?:not|never|hardly|scarcely|barely|rarely|seldom|neither|nor|no longer|ain'?t|cannot|far from|rather than|instead of|as opposed to|unlike"
+    r"\b(?:not|never|hardly|scarcely|barely|rarely|seldom|neither|nor|no longer|ain'?t|cannot|far from"
+    r"|rather than|instead of|as opposed to|unlike"
     rf"|(?:reject|exclud|eliminat|discard)\w*|rul(?:e|es|ed|ing) out)\b|{_SHORT_NOT}"
 )
 _BETWEEN = (
@@ -24,19 +26,25 @@ _BETWEEN = (
 )
 _REJECTS = re.compile(rf"(?:{_NOT}){_BETWEEN}|(?:不是|并非|並非|不太|不够|不算|不|没有?|沒有?|未|ไม่(?:ใช่|เป็น)?)$")
 _CUE = re.compile(
-    rf"{_NOT}|\b(?:no|by no means|in no way|without|whether|if|unless|lack\w*|less|opposite|no(?:thing|where|body|ne)|un(?:able|likely)|few|little|devoid|stop\w*|disagree\w*|contrary|anything but|fail\w*|doubt\w*"
+    rf"{_NOT}|\b(?:no|by no means|in no way|without|whether|if|unless|lack\w*|less|opposite|no(?:thing|where"
+    rf"|body|ne)|un(?:able|likely)|few|little|devoid|stop\w*|disagree\w*|contrary|anything but|fail\w*|doubt\w*"
     r"|den(?:y|ies|ied)|refus\w*|impossible|wrong\w*|incorrect\w*|mistaken\w*|rather"
     r"|ne|pas|non|nicht|kein\w*|niet|geen|não|sin|nunca|jamais|nada|не|нет|ни|nie|ikke|inte|değil|không|bukan|tidak|si)\b|\bn'|[不没沒非未無无]|ไม่"
 )
 _CLAUSE_END = re.compile(
-    r"[.!?;,\n)。]|(?<!\bnot)(?<!\bnot )[:(]|\b(?:and|yet|because|since|so|though|although|while|however)\b|(?<!anything )\bbut\b"
+    r"[.!?;,\n)。]|(?<!\bnot)(?<!\bnot )[:(]|\b(?:and|yet|because|since|so|though|although|while|however)\b"
+    r"|(?<!anything )\bbut\b"
 )
 _REJECTED_AFTER = re.compile(
     r"\s*(?P<one>(?:is|was|seems|looks|sounds|does|has)\s+)?(?:(?:are|were|do|have|can|could|would|must)\s+)?"
     r"(?:(?:all|both|also|clearly|obviously|definitely|be|been|too|therefore)\s+)*"
-    r"(?:not\b(?! (?:wrong|incorrect|false|out))|(?P<once>is|was|does)n't\b|(?:are|were|do|ca|could|would)n't\b|cannot\b"
+    r"(?:not\b(?! (?:wrong|incorrect|false|out))|(?P<once>is|was|does)n't\b|(?:are|were|do|ca|could|would)n't\b"
+    r"|cannot\b"
     r"|wrong\b|incorrect\b|false\b|out\b|ruled out|eliminated|excluded|discarded|impossible|invalid|fails?\b)"
-    r"|\s*\?\s*(?:no|not at all|not really|never|hardly|wrong)(?=[.,!]|\s*$)|[^。,.\n]{0,6}(?:不对|不對|不正确|不正確|错|錯|ない|ありません|아니|아닙|아닌|않|değil|नहीं|নয়|కాదు)"
+    r"|\s*\?\s*(?:no|not at all|not really|never|hardly|wrong)(?=[.,!]|\s*$)|[^。,.\n]{0,6}(?:不对|不對|不正确|不正確"
+    r"|错"
+    r"|錯"
+    r"|ない|ありません|아니|아닙|아닌|않|değil|नहीं|নয়|కాదు)"
 )
 JOINT = re.compile(r"\s*(?:,?\s*(?:and|or|nor|&)\s+|,\s*)(?:(?:option|choice)\s+)?\(?")
 _COORDINATOR = re.compile(r"and|or|&")
@@ -67,7 +75,7 @@ def senses(text: str, spans: list[tuple[int, int]]) -> list[str]:
 
 
 def _coordinated(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """(first, last) of the labels that "and" or "or" joins, as in "not A, B or C": what is said of one is said of all."""
+    """(first, last) of the labels that "and" or "or" joins: in "not A, B or C" what is said of one is said of all."""
     groups, first, joined = [], 0, False
     for index in range(1, len(spans) + 1):
         gap = text[spans[index - 1][1] : spans[index][0]] if index < len(spans) else "."

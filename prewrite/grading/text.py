@@ -13,8 +13,8 @@ _ARTICLES = {"a", "an", "the"}
 def nq_exact_match(prediction: str | None, golds: str | Sequence[str | int]) -> float:
     """1.0 if the prediction equals any gold after SQuAD normalisation, else 0.0 (Natural Questions open).
 
-    golds: one, or several of which any is right. An empty prediction, or None, is never right, also where a gold is only
-    an article and normalises to nothing.
+    golds: one, or several of which any is right. An empty prediction, or None, is never right, also where a gold is
+    only an article and normalises to nothing.
     """
     reply = answer_part(prediction)
     return float(bool(reply.strip()) and any(_squad_tokens(reply) == _squad_tokens(gold) for gold in _all(golds)))

@@ -36,7 +36,8 @@ _INVISIBLE_COMMAND = re.compile(
 )
 _CURRENCIES = {"$": "dollars", "€": "euros", "£": "sterling", "¥": "yen", "₹": "rupees"}
 _MONEY = re.compile(
-    r"\s*(-?)\s*(?:\\?(\$)|(?:\\text\{)?([€£¥₹])\}?)\s*(-?(?:\d[\d,]*)?(?:\.\d+)?(?: (?:thousand|million|billion|trillion))?)\s*\$?"
+    r"\s*(-?)\s*(?:\\?(\$)|(?:\\text\{)?([€£¥₹])\}?)\s*(-?(?:\d[\d,]*)?(?:\.\d+)?(?: (?:thousand|million"
+    r"|billion|trillion))?)\s*\$?"
     r"|\s*()(?<!\S)(-?\d[\d,]*(?:\.\d+)?)\s?(\\\$|[€£¥₹])\s*"
 )
 _ROW_GAP = re.compile(r"\uf8ff\s*\*?\[\s*-?[\d.]+\s*(?:pt|em|ex|mm|cm|in|mu|px)\s*\]")
@@ -60,50 +61,51 @@ _COMBINATION = re.compile(
     r"^\s*(?:(?:\{\s*\})?\s*[_^]?\s*\{?\s*(\d{1,4})\s*\}?\s*\{?(?:\\(?:mathrm|text)\{)?\s*([CP])\}?\s*_?\s*\{?\s*(\d{1,4})\s*\}?"
     r"|(C)\s*\(\s*(\d{1,4})\s*,\s*(\d{1,4})\s*\)|(?:\\mathrm\{\s*)?(C)\s*\}?\s*_\s*\{?(\d{1,4})\}?\s*\^\s*\{?(\d{1,4})\}?)\s*$"
 )
-_ALIASES = (
-    (re.compile(r"\\(?:dfrac|tfrac|cfrac)(?![a-zA-Z])"), r"\\frac"),
-    (re.compile(r"\\(?:dbinom|tbinom)(?![a-zA-Z])"), r"\\binom"),
-    (re.compile(r"(?:\{|^)([^{}]*)\\choose(?![a-zA-Z])([^{}]*)(?:\}|$)"), r"\\binom{\1}{\2}"),
-    (re.compile(r"\{([^{}]*)\\over(?![a-zA-Z])([^{}]*)\}"), r"{\\frac{\1}{\2}}"),
-    (re.compile(r"\\(?:leq|leqslant)(?![a-zA-Z])|<=|=<"), r"\\le "),
-    (re.compile(r"\\(?:geq|geqslant)(?![a-zA-Z])|>="), r"\\ge "),
-    (re.compile(r"\\neq(?![a-zA-Z])|!="), r"\\ne "),
-    (re.compile(r"\\lt(?![a-zA-Z])"), "<"),
-    (re.compile(r"\\gt(?![a-zA-Z])"), ">"),
-    (re.compile(r"\\(?:varnothing|O)(?![a-zA-Z])|\\\{\s*\\\}"), r"\\emptyset "),
-    (re.compile(r"\\overline\s*\{\s*([A-Z]{2,})\s*\}"), r"\1"),
-    (re.compile(r"(?<![a-zA-Z])[(\[]\s*([0-9A-Z]+)\s*[)\]]\s*_(?=\s*[{\d])"), r"\1_"),
-    (re.compile(r"_\s*\{?\s*\(\s*(\d+)\s*\)\s*\}?"), r"_{\1}"),
-    (re.compile(r"(?<=[\dA-Z])\s*(?:\\text\{\s*)?\(?\s*(?:in )?base[ -](\d+)\s*\)?\s*\}?\s*$"), r"_{\1}"),
-    (re.compile(r"^\s*(\d+)\s*(?:'|\^\s*\{?\\prime\}?)\s*(\d+)\s*(?:''|\"|\^\s*\{?\\prime\s*\\prime\}?)\s*$"), r"\1 \\text{ft} \2 \\text{in}"),
-    (re.compile(r"(?<=\d)\s*h\s*(\d+)\s*m(?:in)?\s*$"), r" \\text{h} \1 \\text{min}"),
-    (re.compile(r"\\lbrace(?![a-zA-Z])"), r"\\{"),
-    (re.compile(r"\\rbrace(?![a-zA-Z])"), r"\\}"),
-    (re.compile(r"\\(?:lvert|rvert|vert|mid)(?![a-zA-Z])"), "|"),
-    (re.compile(r"\\lbrack(?![a-zA-Z])"), "["),
-    (re.compile(r"\\rbrack(?![a-zA-Z])"), "]"),
-    (re.compile(r"^\s*(\*\*|`)([^*`]+)\1\s*$"), r"\2"),
-    (re.compile(r"\*\*"), "^"),
-    (re.compile(r"(?<=\d)\s*x\s*(?=10\s*\^)"), r"\\times "),
-    (re.compile(r"\+\s*/\s*-|^\s*\+\s*-"), r"\\pm "),
-    (re.compile(r"(?<=[)\]])\s*U\s*(?=[(\[])"), r"\\cup "),
-    (re.compile(r"^\s*\\\{\s*([a-zA-Z])\s*(?:\\in\s*\\mathbb\s*(?:\{R\}|R)\s*)?[|:]([^,]*\1[^,]*)\\\}\s*$"), r"\2"),
-    (re.compile(r"\b(sq|cu)\.\s*"), r"\1 "),
-    (re.compile(r"\\ast(?![a-zA-Z])|\*"), r"\\cdot "),
-    (re.compile(r"\\div(?![a-zA-Z])"), "/"),
-    (re.compile(r"\\degree(?![a-zA-Z])|\^\s*\{\s*\\circ\s*\}|\^\s*\\circ(?![a-zA-Z])"), r"\\degree "),
-    (re.compile(r"\\(?:dots|cdots|ldots|dotsc)(?![a-zA-Z])|\.\.\."), r"\\ldots "),
-    (re.compile(r"(?<![a-zA-Z\\])(?:positive |\+)?infinity(?![a-zA-Z])|(?<![a-zA-Z\\])inf(?![a-zA-Z])"), r"\\infty "),
-)  # fmt: skip
+_COMMAND = re.compile(r"\\[a-zA-Z]+")
+_SYNONYMS = {
+    **dict.fromkeys((r"\dfrac", r"\tfrac", r"\cfrac"), r"\frac"), **dict.fromkeys((r"\dbinom", r"\tbinom"), r"\binom"),
+    **dict.fromkeys((r"\leq", r"\leqslant"), r"\le "), **dict.fromkeys((r"\geq", r"\geqslant"), r"\ge "),
+    **dict.fromkeys((r"\lvert", r"\rvert", r"\vert", r"\mid"), "|"), r"\varnothing": r"\emptyset ",
+    **dict.fromkeys((r"\dots", r"\cdots", r"\dotsc"), r"\ldots "), r"\O": r"\emptyset ", r"\neq": r"\ne ",
+    r"\lt": "<", r"\gt": ">", r"\lbrace": r"\{", r"\rbrace": r"\}", r"\lbrack": "[", r"\rbrack": "]",
+    r"\ast": r"\cdot ", r"\div": "/", r"\degree": r"^\circ ",
+}  # fmt: skip
+_ALIASES = tuple((sign, re.compile(pattern), replacement) for sign, pattern, replacement in (
+    ("choose", r"(?:\{|^)([^{}]*)\\choose(?![a-zA-Z])([^{}]*)(?:\}|$)", r"\\binom{\1}{\2}"),
+    (r"\over", r"\{([^{}]*)\\over(?![a-zA-Z])([^{}]*)\}", r"{\\frac{\1}{\2}}"),
+    ("<", "<=|=<", r"\\le "),
+    (">", ">=", r"\\ge "),
+    ("!", "!=", r"\\ne "),
+    (r"\{", r"\\\{\s*\\\}", r"\\emptyset "),
+    (r"\overline", r"\\overline\s*\{\s*([A-Z]{2,})\s*\}", r"\1"),
+    ("_", r"(?<![a-zA-Z])[(\[]\s*([0-9A-Z]+)\s*[)\]]\s*_(?=\s*[{\d])", r"\1_"),
+    ("_", r"_\s*\{?\s*\(\s*(\d+)\s*\)\s*\}?", r"_{\1}"),
+    ("base", r"(?<=[\dA-Z])\s*(?:\\text\{\s*)?\(?\s*(?:in )?base[ -](\d+)\s*\)?\s*\}?\s*$", r"_{\1}"),
+    ("'", r"^\s*(\d+)\s*'\s*(\d+)\s*(?:''|\")\s*$", r"\1 \\text{ft} \2 \\text{in}"),
+    ("h", r"(?<=\d)\s*h\s*(\d+)\s*m(?:in)?\s*$", r" \\text{h} \1 \\text{min}"),
+    ("`", r"^\s*`([^`]+)`\s*$", r"\1"),
+    ("**", r"^\s*\*\*([^*]+)\*\*\s*$", r"\1"),
+    ("**", r"\*\*", "^"),
+    ("x", r"(?<=\d)\s*x\s*(?=10\s*\^)", r"\\times "),
+    ("+", r"\+\s*/\s*-|^\s*\+\s*-", r"\\pm "),
+    ("U", r"(?<=[)\]])\s*U\s*(?=[(\[])", r"\\cup "),
+    (r"\{", r"^\s*\\\{\s*([a-zA-Z])\s*(?:\\in\s*\\mathbb\s*(?:\{R\}|R)\s*)?[|:]([^,]*\1[^,]*)\\\}\s*$", r"\2"),
+    (".", r"\b(sq|cu)\.\s*", r"\1 "),
+    ("*", r"\*", r"\\cdot "),
+    ("circ", r"\^\s*\{\s*\\circ\s*\}|\^\s*\\circ(?![a-zA-Z])", r"\\degree "),
+    ("...", r"\.\.\.", r"\\ldots "),
+    ("inf", r"(?<![a-zA-Z\\])(?:positive |\+)?infinity(?![a-zA-Z])|(?<![a-zA-Z\\])inf(?![a-zA-Z])", r"\\infty "),
+))  # fmt: skip
+"""(what a text must hold for the pattern to be tried, pattern, replacement)"""
 _INTERVAL = re.compile(r"(?:^|(?<=\\cup))\s*([\[\]])([^\[\]()]+,[^\[\]()]+)([\[\]])\s*(?=$|\\cup)")
-_WORDING = (
-    (re.compile(r"\\degree\s*(?:\\text\{\s*)?C(?![a-zA-Z])\}?"), r"\\text{ celsius}"),
-    (re.compile(r"\\degree\s*(?:\\text\{\s*)?F(?![a-zA-Z])\}?"), r"\\text{ fahrenheit}"),
-    (re.compile(r"(?<=\d)\s*(?:\^\s*\{?)?\s*\\text\{\s*(?:st|nd|rd|th)\s*\}(?:\s*\})?|(?<=\d)(?:st|nd|rd|th)\b"), ""),
-    (re.compile(r"^\s*\\text\{[a-zA-Z ]{3,}(?:\bis|[:=])\}(?=\s*[\\\d(\[-])"), ""),
-    (re.compile(r"\\frac\s*\{\s*\\text\{([^{}]*)\}\s*\}\s*\{\s*\\text\{([^{}]*)\}\s*\}"), r"\\text{\1/\2}"),
-)
-"""Ordinal endings, a lead-in ("The answer is"), a unit written as a fraction."""
+_WORDING = tuple((sign, re.compile(pattern), replacement) for sign, pattern, replacement in (
+    (r"\degree", r"\\degree\s*(?:\\text\{\s*)?C(?![a-zA-Z])\}?", r"\\text{ celsius}"),
+    (r"\degree", r"\\degree\s*(?:\\text\{\s*)?F(?![a-zA-Z])\}?", r"\\text{ fahrenheit}"),
+    ("", r"(?<=\d)\s*(?:\^\s*\{?)?\s*\\text\{\s*(?:st|nd|rd|th)\s*\}(?:\s*\})?|(?<=\d)(?:st|nd|rd|th)\b", ""),
+    (r"\text", r"^\s*\\text\{[a-zA-Z ]{3,}(?:\bis|[:=])\}(?=\s*[\\\d(\[-])", ""),
+    (r"\text", r"\\frac\s*\{\s*\\text\{([^{}]*)\}\s*\}\s*\{\s*\\text\{([^{}]*)\}\s*\}", r"\\text{\1/\2}"),
+))  # fmt: skip
+"""Temperatures, ordinal endings, a lead-in ("The answer is"), a unit written as a fraction."""
 _SENTENCE_END = " \t\n.,;:\uf8ff"
 
 
@@ -122,16 +124,22 @@ def normalise(answer: str) -> str:
     text = _INVISIBLE_COMMAND.sub(" ", _DELIMITER.sub(" ", _ROW_GAP.sub("\uf8ff", text.replace("\\\\", "\uf8ff"))))
     text = _SPACE_COMMAND.sub(" ", text)
     text = text.replace("\uf8ff", "\\\\") if r"\begin" in text else re.sub(r"\uf8ff\s?(?=[a-zA-Z])", r"\\", text)
-    text = _DOTTED.sub(r"\\overline{\1\2\3}", _ELLIPSIS.sub(r"\1.\2\\overline{\3\4}", text))
-    text = _COMBINATION.sub(_combination, _REPEATING.sub(_repeating_fraction, text))
-    for pattern, replacement in _ALIASES:
-        text = pattern.sub(replacement, text)
-    text = _INTERVAL.sub(_interval, text)
-    text = _TEXT_COMMAND.sub(_text_command, text)
-    for pattern, replacement in _WORDING:
-        text = pattern.sub(replacement, text)
+    if "." in text:
+        text = _DOTTED.sub(r"\\overline{\1\2\3}", _ELLIPSIS.sub(r"\1.\2\\overline{\3\4}", text))
+        text = _REPEATING.sub(_repeating_fraction, text)
+    text = _COMBINATION.sub(_combination, text) if "C" in text or "P" in text else text
+    text = _replaced(_ALIASES, _COMMAND.sub(lambda command: _SYNONYMS.get(command[0], command[0]), text))
+    text = _TEXT_COMMAND.sub(_text_command, _INTERVAL.sub(_interval, text))
+    text = _replaced(_WORDING, text)
     text = text.rstrip(_SENTENCE_END).lstrip(" \t\n,;:")
     return re.sub(r"\s+", " ", text)
+
+
+def _replaced(rules: tuple[tuple[str, re.Pattern[str], str], ...], text: str) -> str:
+    for sign, pattern, replacement in rules:
+        if sign in text:
+            text = pattern.sub(replacement, text)
+    return text
 
 
 def _plain_characters(answer: str) -> str:

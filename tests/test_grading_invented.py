@@ -1,4 +1,5 @@
-"""Inputs invented without a look at reported cases or the rules of the graders; the answers were decided beforehand.
+"""Inputs with the answer decided beforehand: 201 invented without a look at reported cases or the rules of the graders,
+then 209 invented after a first mending, of which it had 31 wrong.
 
 `label`: what is to be found (null: none); `never`: the label that must not be; `expected`: whether the answer is right.
 """

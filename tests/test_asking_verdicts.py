@@ -74,7 +74,7 @@ def test_golds_given_from_python_are_themselves():
     )  # fmt: skip
     reply = [Answer("1")]
     for task in (own, replace(own, kind="open_question"), replace(own, kind="math")):
-        (verdict,) = grade(task, [Example("a", {"text": "x"}, 1)], reply)  # type: ignore[arg-type]
+        (verdict,) = grade(task, [Example("a", {"text": "x"}, 1)], reply)  # type: ignore[arg-type]  # an int gold
         assert verdict.correct
     city = Example("a", {"text": "x"}, "New York")
     (verdict,) = grade(replace(own, kind="open_question"), [city], [Answer("new york")])

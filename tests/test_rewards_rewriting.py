@@ -145,6 +145,10 @@ def test_a_row_is_graded_by_math_where_its_gold_is_math_else_as_text():
         for gold, answer in zip(golds, answers, strict=True)
     ]
     assert [verdict.correct for (verdict,) in verdicts] == [True, True, True, True, False, None]
+    assert (
+        ALONE.grade(NQ, InstructionRow("?", "nq_open", answer="Paris"), [], [Answer("Paris<|im_end|>")])[0].prediction
+        == "Paris"
+    )
     # a math task's golds are math, words too; and the other ways grade by the task's kind
     row = InstructionRow("?", "gsm8k", answer="1/2")
     assert ALONE.grade(MATH, row, [], [Answer("0.5")])[0].correct is True

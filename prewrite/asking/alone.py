@@ -7,7 +7,8 @@ from prewrite.asking.base import Asking
 from prewrite.asking.guards import Fault, gives_answer
 from prewrite.asking.verdicts import failed_verdict
 from prewrite.errors import UserError
-from prewrite.grading import extract_math_answer, is_correct_math, nq_exact_match, strip_thinking
+from prewrite.grading import extract_math_answer, is_correct_math, nq_exact_match
+from prewrite.grading.extract import answer_part
 from prewrite.tasks.base import Task
 from prewrite.types import Answer, Call, Example, InstructionRow, Verdict
 
@@ -45,7 +46,7 @@ class Alone(Asking):
         if answer.text is None:
             return (failed_verdict("", gold),)
         is_math = isinstance(gold, str) and (task.kind == "math" or _is_math(gold))
-        given = extract_math_answer(answer.text) if is_math else strip_thinking(answer.text).strip() or None
+        given = extract_math_answer(answer.text) if is_math else answer_part(answer.text).strip() or None
         if isinstance(gold, str) and is_math:
             right = is_correct_math(answer.text, gold)
         else:

@@ -96,11 +96,11 @@ def halving_sizes(budget: int) -> list[tuple[int, int]]:
 def gepa(bench: Bench, budget: int) -> dict[str, Any]:
     """GEPA as it comes: its own defaults, our query, forced choice and grading, the dev rows as its validation set."""
     try:
-        import gepa as peer  # type: ignore[import-not-found]
+        import gepa as peer  # type: ignore[import-not-found]  # the peer is no requirement of ours
     except ImportError as error:
         raise UserError("gepa is not installed: pip install gepa, or leave gepa out of --methods") from error
-    from gepa.core.adapter import EvaluationBatch  # type: ignore[import-not-found]
-    from gepa.utils import TimeoutStopCondition  # type: ignore[import-not-found]
+    from gepa.core.adapter import EvaluationBatch  # type: ignore[import-not-found]  # as above
+    from gepa.utils import TimeoutStopCondition  # type: ignore[import-not-found]  # as above
 
     task, seen = bench.task, {"reflections": 0}
     proposer = Servers(bench.arguments, temperature=1.0, max_tokens=PROPOSAL_TOKENS)
@@ -142,7 +142,7 @@ def gepa(bench: Bench, budget: int) -> dict[str, Any]:
         seed_candidate={"instruction": task.default_instruction},
         trainset=list(bench.train),
         valset=list(bench.dev),
-        adapter=Adapter(),  # type: ignore[arg-type]
+        adapter=Adapter(),  # type: ignore[arg-type]  # its protocol, kept by shape alone
         reflection_lm=reflect,
         max_metric_calls=budget,
         stop_callbacks=TimeoutStopCondition(60.0 * bench.arguments.minutes),

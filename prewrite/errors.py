@@ -1,12 +1,18 @@
 """The one exception for the user's faults."""
 
+from prewrite.secrets import hidden
+
 
 class UserError(Exception):
     """Something the user can put right: a config, a file, a server, a model folder.
 
     The message says where, what was given, the rule, and the way out. `train.py` and `evaluate.py` print it alone,
     without a traceback, and exit with code 2. Our own faults are `assert`s and ordinary exceptions.
+    Whatever looks like a key is hidden in it (`prewrite.secrets`).
     """
+
+    def __init__(self, message: str):
+        super().__init__(hidden(message))
 
     on_every_rank = True
     """False where one rank alone met it (`prewrite.engine.distributed.together`): that rank prints it."""

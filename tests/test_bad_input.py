@@ -13,9 +13,10 @@ import pytest
 
 import train
 from tests.fault_server import FaultServer, Reply
-from tests.launching import ROOT, SMALL, finish, launched, start, with_settings
+from tests.launching import MODEL, ROOT, SMALL, finish, launched, start, with_settings
 
 Refuse = Callable[..., str]
+MODEL_FILES = ("config.json", "tokenizer_config.json", "tokenizer.json")
 NO_ENDPOINT = ("base_url=http://127.0.0.1:9/v1", "max_retries=0")
 
 
@@ -98,6 +99,24 @@ def test_bad_input_is_one_message(refused: Refuse, settings: list[str], words: l
     message = refused(*settings)
     for word in words:
         assert word in message
+
+
+@pytest.mark.parametrize(
+    ("setting", "file", "content"),
+    [
+        *(("policy.model", file, content) for file in MODEL_FILES for content in ("[" * 100_000, "{", '"x"')),
+        *(("task_model.model", "config.json", content) for content in ("[" * 100_000, "{", "9" * 5000)),
+    ],
+)
+def test_a_damaged_model_folder_is_one_message(
+    refused: Refuse, setting: str, file: str, content: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for name in MODEL_FILES:
+        (folder / name).write_bytes((MODEL / name).read_bytes())
+    (folder / file).write_text(content)
+    assert setting in refused(f"{setting}={folder}", "base_url=null")
 
 
 @pytest.mark.parametrize("reply", [Reply(status=500, body="broken"), Reply(body="<html>nonsense</html>")])

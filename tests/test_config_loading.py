@@ -296,3 +296,39 @@ def test_a_loss_of_ones_own_has_to_be_there_before_a_run_starts(write, name):
     config = load_config(write(loss={"loss_type": name}))  # evaluate.py reads it too, and trains nothing
     with pytest.raises(UserError, match=r"there is no module|has no function"):
         check_world(config, 1)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, '{"training": {"max_steps": ' + "9" * 5000 + "}}"])
+def test_a_file_nested_too_deeply_or_with_an_endless_number_is_refused(tmp_path, text):
+    path = tmp_path / "config.json"
+    path.write_text(text, encoding="utf-8")
+    assert "not JSON that can be read" in refusal(path)
+
+
+def test_a_set_value_nested_too_deeply_is_refused(write):
+    assert "--set data.tasks: the value is no JSON that can be read" in refusal(write(), "data.tasks=" + "[" * 100_000)
+
+
+def test_what_json_can_hold_and_settings_cannot_is_refused(write):
+    assert "data.instruction: given a list of 1" in refusal(write(), "data.instruction=" + "[" * 900 + "]" * 900)
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"max_tokens": "limit", "n": "limit"}, "limit"),
+        ({"max_tokens": "n"}, "n"),
+        ({"seed": "messages"}, "messages"),
+        ({"max_tokens": "top_k"}, "top_k"),
+    ],
+)
+def test_no_two_request_fields_have_one_name(write, fields, name):
+    message = refusal(write(task_model={"request_fields": fields}))
+    assert f"`request_fields` give {name} to more than one field" in message
+
+
+@pytest.mark.parametrize(
+    "fields", [{"max_tokens": "n", "n": None}, {"n": None, "seed": None}, {"n": "seed", "seed": "n"}]
+)
+def test_request_fields_may_change_places_and_be_left_out(write, fields):
+    load_config(write(task_model={"request_fields": fields}))

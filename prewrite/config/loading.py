@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from prewrite.config.base import Section
 from prewrite.config.run import Config, sections
 from prewrite.errors import UserError
+from prewrite.secrets import shown
 
 S = TypeVar("S", bound=Section)
 
@@ -30,8 +31,8 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
         ) from error
     try:
         data = json.loads(text, object_pairs_hook=_no_repeats)
-    except ValueError as error:
-        raise UserError(f"config {path}: not JSON ({error})") from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"config {path}: not JSON that can be read ({error})") from error
     if not isinstance(data, dict):
         raise UserError(
             f"config {path}: the file holds a {type(data).__name__}; the rule is one JSON object of sections"
@@ -91,21 +92,24 @@ def _apply(data: dict[str, Any], override: str) -> None:
     key, equals, raw = override.partition("=")
     key = key.strip()
     if not equals or not key:
-        raise UserError(f"--set {override}: the rule is key=value or section.key=value")
+        given = f"{key}: it gives no value" if key in _all_keys() else f"was given {shown('key', override)}"
+        raise UserError(f"--set {given}; the rule is key=value or section.key=value")
     try:
         value = json.loads(raw)
     except ValueError:
         value = raw  # a bare word is text
+    except RecursionError as error:
+        raise UserError(f"--set {key}: the value is no JSON that can be read ({error})") from error
     section, dot, name = key.rpartition(".")
     names = [where for where, model in sections() for field in model.model_fields if field == key]
     if not dot and len(names) != 1:
         if names:
             options = ", ".join(f"{where}.{key}" for where in names)
-            raise UserError(f"--set {override}: {key} stands in several sections; say which: {options}")
-        raise UserError(f"--set {override}: unknown key{_nearest(key)}")
+            raise UserError(f"--set {key} stands in several sections; say which: {options}")
+        raise UserError(f"--set {key}: unknown key{_nearest(key)}")
     target = data.setdefault(section, {}) if dot else data.setdefault(names[0], {}) if names[0] else data
     if not isinstance(target, dict):
-        raise UserError(f"--set {override}: {section} is no section")
+        raise UserError(f"--set {key}: {section} is no section")
     target[name if dot else key] = value
 
 
@@ -134,7 +138,7 @@ def _describe(fault: Any) -> str:
     hint = " (write numbers and true/false without quotes)" if _wants_no_text(fault["type"], given) else ""
     if isinstance(given, str) and fault["type"].startswith("list"):
         hint = """ (a list, as in --set 'data.tasks=["sst2"]')"""
-    return f"{where}: given {json.dumps(given, default=str, ensure_ascii=False)[:80]}; the rule: {message}{hint}"
+    return f"{where}: given {shown(where, given)}; the rule: {message}{hint}"
 
 
 def _wants_no_text(kind: str, given: Any) -> bool:

@@ -1,7 +1,7 @@
 """The task model: the frozen model that is asked."""
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 from urllib.parse import urlsplit
 
 from pydantic import Field
@@ -9,6 +9,9 @@ from pydantic import Field
 from prewrite.config.base import Count, NonNegative, Positive, Section, Share, Word
 
 RequestField = Literal["temperature", "top_p", "max_tokens", "presence_penalty", "frequency_penalty", "n", "seed"]
+_OTHER_FIELDS = {
+    "model", "messages", "top_k", "min_p", "repetition_penalty", "chat_template_kwargs", "structured_outputs",
+}  # fmt: skip
 
 
 class TaskModelSettings(Section):
@@ -59,17 +62,31 @@ class TaskModelSettings(Section):
 
     def faults(self) -> Iterator[str]:
         """Secrets stay out of a config: they are written into the run folder. So the values are not repeated here."""
-        url = urlsplit(self.base_url or "")
-        if "@" in (self.base_url or "") or url.query:
+        if not _is_plain_address(self.base_url or "http://host"):
             yield (
-                "`base_url` holds a user name, a password or a query: give the plain address, the key by `api_key_env`"
+                "`base_url` is no plain address, as http://host:8000/v1, without user name, password and query: the "
+                "key is given by `api_key_env`"
             )
         name = self.api_key_env
         if name is not None and not (name.isidentifier() and name.isupper()):  # hf_... is an identifier too
             yield "`api_key_env` is no environment variable's name: name the variable, in capitals, never the key"
+        if any(word.startswith("--api-key") for word in self.server_args):
+            yield "`server_args` hold a key: the server started here answers this machine alone, and needs none"
+        sent = [name for field in get_args(RequestField) if (name := self.request_fields.get(field, field))]
+        twice = sorted({name for name in sent if sent.count(name) > 1 or name in _OTHER_FIELDS})
+        if twice:
+            yield f"`request_fields` give {', '.join(twice)} to more than one field of a request: one name for each"
         if self.gpus is not None and self.base_url is not None:
             yield (
                 "`gpus` are those of a server started here, and `base_url` names one that runs: leave one of them null"
             )
         if self.gpus is not None and len(set(self.gpus)) < len(self.gpus):
             yield f"`gpus` {self.gpus} names a GPU twice: each at most once"
+
+
+def _is_plain_address(base_url: str) -> bool:
+    try:
+        url = urlsplit(base_url)
+        return "@" not in base_url and not url.query and url.port != 0
+    except ValueError:  # what it says may repeat a password
+        return False

@@ -170,7 +170,7 @@ def load_tokenizer(settings: PolicySettings) -> Any:
         if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
             raise ValueError(f"its config is a {type(config).__name__}, which is no causal language model")
         return AutoTokenizer.from_pretrained(settings.model)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # damaged files end in whatever their words lead transformers to
         raise _no_model(settings, error) from error
 
 
@@ -179,7 +179,7 @@ def _load(settings: PolicySettings) -> Any:
         lm = AutoModelForCausalLM.from_pretrained(
             settings.model, dtype=DTYPES[settings.dtype], attn_implementation=settings.attn_implementation
         )
-    except (OSError, ValueError, SafetensorError) as error:
+    except (OSError, ValueError, RecursionError, SafetensorError) as error:
         raise _no_model(settings, error) from error
     if settings.attn_implementation == PACKED:
         refuse_packing(lm)
@@ -214,7 +214,8 @@ def _compile_layers(lm: Any) -> None:
 
 
 def _no_model(settings: PolicySettings, error: Exception) -> UserError:
-    reason = str(error).strip().splitlines()[0]
+    kind = "" if isinstance(error, OSError | ValueError) else f"{type(error).__name__}: "
+    reason = kind + (str(error).strip().splitlines() or ["no reason given."])[0]
     what = "folder" if Path(settings.model).exists() else "name (there is no such folder)"
     return UserError(
         f"policy.model: the {what} {settings.model!r} holds no causal language model that transformers can load: "

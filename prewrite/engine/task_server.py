@@ -155,8 +155,10 @@ def _refuse_no_model(model: str) -> None:
     if folder.exists():
         try:
             json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise UserError(f"task_model.model {model!r}: its config.json is no JSON ({error}).") from error
+        except (ValueError, RecursionError) as error:
+            raise UserError(
+                f"task_model.model {model!r}: its config.json is no JSON that can be read ({error})."
+            ) from error
     if not folder.exists() and (folder.is_absolute() or model.startswith(".") or model.count("/") > 1):
         raise UserError(f"task_model.model {model!r}: no such folder, and no hub name (owner/name) either.")
 

@@ -4,13 +4,15 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from prewrite.secrets import ArgumentParser
+
 DEFAULT_TOP_K_OF_A_LOG = 5
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line of evaluate.py; argparse's own faults leave with exit code 2."""
-    parser = argparse.ArgumentParser(
-        prog="evaluate.py",
+    parser = ArgumentParser(
+        "evaluate.py",
         description="Scores instructions, and the one they started from, on a task's whole test split.",
         epilog="The task model is that of --model, else of --config, else of the config.json beside the prompts file.",
     )
@@ -40,15 +42,10 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         metavar="FILE",
         help="JSON with everything (default: evaluation_TASK.json beside the prompts)",
     )
-    parsed, unknown = parser.parse_known_args(arguments)
-    if unknown:  # only options are repeated: a value may be a key
-        options = [word.partition("=")[0] for word in unknown if word.startswith("--")]
-        parser.error(f"unknown arguments: {', '.join(options) or 'words that belong to no option'}")
-    return parsed
+    return parser.parse_args(arguments)
 
 
 def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
-    return value
+    if not (text.isdecimal() and len(text) < 10 and int(text)):
+        raise argparse.ArgumentTypeError("a whole number, 1 or more, is wanted")
+    return int(text)

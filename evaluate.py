@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from prewrite.errors import UserError
 from prewrite.evaluation.arguments import parse_arguments
+from prewrite.terminal import quiet_environment
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -14,6 +15,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = parse_arguments(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     logging.getLogger("prewrite").setLevel(logging.INFO)
+    quiet_environment()
     try:
         # Here, since torch takes seconds to import: a Ctrl-C meanwhile ends as quietly as a later one.
         from prewrite.evaluation.command import evaluate_prompts

@@ -8,6 +8,7 @@ import sys
 from prewrite.config.loading import load_config
 from prewrite.errors import RankFailure, UserError
 from prewrite.secrets import ArgumentParser
+from prewrite.terminal import quiet_environment
 
 
 def main() -> int:
@@ -22,6 +23,7 @@ def main() -> int:
     is_main = os.environ.get("RANK", "0") == "0"
     try:
         config = load_config(args.config, args.overrides)
+        quiet_environment()
         from prewrite.training.run import run  # the heavy imports, after the config's own faults
 
         run(config)
@@ -41,8 +43,9 @@ def main() -> int:
 
 def _interrupt(signum: int, frame: object) -> None:
     # The launcher sends SIGTERM after a Ctrl-C that this process has had too: a second one must not break the clean-up.
+    # Not SIG_IGN: Python prints a traceback where a signal to be ignored has arrived already.
     for other in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(other, signal.SIG_IGN)
+        signal.signal(other, lambda *_: None)
     raise KeyboardInterrupt
 
 

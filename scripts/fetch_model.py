@@ -8,6 +8,7 @@ Does nothing where the folder is already complete. Exit code 2 where the package
 """
 
 import argparse
+import os
 import sys
 import tempfile
 from importlib import metadata
@@ -34,6 +35,7 @@ def find_gguf() -> Path:
 
 def convert(gguf: Path, folder: Path) -> None:
     """Writes the weights (bf16 safetensors), the tokenizer and its chat template of `gguf` into `folder`."""
+    os.environ |= {"TQDM_DISABLE": "1", "DS_ACCELERATOR": "cpu"}  # read at import: no bars, no search for accelerators
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

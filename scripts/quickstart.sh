@@ -9,7 +9,7 @@ PATH="$PWD/.venv/bin:$PATH"
 
 run=quickstart-$(date +%Y%m%d-%H%M%S)
 echo "quickstart: training, into runs/$run"
-deepspeed --quiet --num_accelerators 1 train.py --config configs/quickstart.json "$@" --set run_name="$run"
+python train.py --config configs/quickstart.json "$@" --set run_name="$run"
 echo "quickstart: measuring on the test split, which training never saw"
 python evaluate.py --prompts "runs/$run/log.jsonl" --task sentiment --top-k 1
 

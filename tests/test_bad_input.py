@@ -72,6 +72,23 @@ def test_a_fault_that_one_rank_meets_is_told_once_and_the_launcher_passes_the_co
     assert "nothing answers" in the_one_message(code, stderr)
 
 
+def test_a_ctrl_c_and_the_launchers_sigterm_at_once_are_one_interrupt() -> None:
+    both = "{signal.SIGINT, signal.SIGTERM}"
+    code = (
+        "import os, signal, train\n"
+        f"for one in {both}: signal.signal(one, train._interrupt)\n"
+        f"signal.pthread_sigmask(signal.SIG_BLOCK, {both})\n"
+        f"for one in {both}: os.kill(os.getpid(), one)\n"
+        "try:\n"
+        f"    signal.pthread_sigmask(signal.SIG_UNBLOCK, {both})\n"
+        "    for _ in range(1000): pass\n"
+        "except KeyboardInterrupt:\n"
+        "    for _ in range(1000): pass\n"
+        "    print('one')\n"
+    )
+    assert finish(start([sys.executable, "-c", code]), timeout=60) == (0, "one\n", "")
+
+
 @pytest.mark.parametrize(("rank", "told"), [("0", 1), ("1", 0)])
 def test_a_fault_that_every_rank_meets_is_told_by_the_first(
     rank: str, told: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

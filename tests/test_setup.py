@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
 
@@ -51,7 +52,9 @@ def test_cpu_list_leaves_out_what_breaks_transformers():
 def test_cpu_list_is_what_is_installed_here():
     if not (ROOT / ".venv" / "prewrite-cpu.stamp").exists():
         pytest.skip("the CPU stack is not installed in .venv")
-    assert {name: version(name) for name in pins("requirements-cpu.txt")} == pins("requirements-cpu.txt")
+    wanted = pins("requirements-cpu.txt")
+    plain = wanted | {"torch": wanted["torch"].partition("+")[0]}  # where pip knew no CPU build
+    assert {name: version(name) for name in wanted} in (wanted, plain)
 
 
 @pytest.fixture
@@ -97,3 +100,56 @@ def test_no_fitting_python(checkout):
     assert "no Python 3.11 or 3.12" in done.stderr
     assert "Python 3.9.1" in done.stderr
     assert not (checkout / ".venv").exists()
+
+
+def wheel(folder, name, number, requires=()):
+    """A package that holds nothing."""
+    info = f"{name}-{number}.dist-info"
+    needs = "".join(f"Requires-Dist: {other}\n" for other in requires)
+    with zipfile.ZipFile(folder / f"{name}-{number}-py3-none-any.whl", "w") as file:
+        file.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {number}\n{needs}")
+        file.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        file.writestr(f"{info}/RECORD", "")
+
+
+def installed_from(checkout, *torches):
+    """setup.sh on a machine whose pip knows these builds of torch alone: (what it did, the packages there then)."""
+    packages = checkout / "packages"
+    packages.mkdir()
+    for number in ("1.0", "2.0"):
+        wheel(packages, "shared", number)
+    wheel(packages, "cudalib", "13.0")
+    for number in torches:
+        wheel(packages, "torch", number, ["shared", *(["cudalib"] if "+cpu" not in number else [])])
+    (checkout / "requirements-cpu.txt").write_text("# the list\ntorch==2.13.0+cpu\nshared==1.0\n")
+    (checkout / "scripts" / "fetch_model.py").write_text("")
+    pip = {"PIP_CONFIG_FILE": "/dev/null", "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(packages)}
+    path = f"{Path(sys.base_prefix) / 'bin'}:/usr/bin:/bin"
+    done = setup(checkout, PREWRITE_DEVICE="cpu", PATH=path, **pip)
+    found = (checkout / ".venv").glob("lib/*/site-packages/*.dist-info")
+    return done, {path.name.removesuffix(".dist-info") for path in found if not path.name.startswith(("pip-", "setup"))}
+
+
+def test_the_cpu_build_of_torch_is_taken_where_pip_knows_it(checkout):
+    done, packages = installed_from(checkout, "2.13.0", "2.13.0+cpu")
+    assert done.returncode == 0, done.stderr
+    assert packages == {"torch-2.13.0+cpu", "shared-1.0"}
+    assert "plain build" not in done.stdout
+
+
+def test_else_the_plain_one_with_its_own_packages_and_it_says_so(checkout):
+    done, packages = installed_from(checkout, "2.13.0", "2.14.0")
+    assert done.returncode == 0, done.stderr
+    assert packages == {"torch-2.13.0", "cudalib-13.0", "shared-1.0"}
+    assert "no package index that pip knows here has torch==2.13.0+cpu" in done.stdout
+    assert done.stderr == ""
+    assert "holds requirements-cpu.txt already" in setup(checkout, PREWRITE_DEVICE="cpu").stdout
+
+
+def test_where_pip_finds_no_torch_at_all_its_words_are_told(checkout):
+    done, packages = installed_from(checkout)
+    assert done.returncode == 1
+    assert packages == set()
+    assert "the install of torch==2.13.0+cpu failed; pip says:" in done.stderr
+    assert "from versions: none" in done.stderr
+    assert not (checkout / ".venv" / "prewrite-cpu.stamp").exists()

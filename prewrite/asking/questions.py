@@ -5,10 +5,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from tqdm import tqdm
-
 from prewrite.asking import MINI_BATCH, Asking
 from prewrite.tasks.base import Task
+from prewrite.terminal import progress_bar
 from prewrite.types import Answer, Call, Evaluation, Example, InstructionRow
 
 Scoring = Literal["forced_choice", "free_text"]
@@ -70,7 +69,7 @@ def instruction_questions(
 @contextmanager
 def answers_bar(title: str, total: int, *, leave: bool) -> Iterator[Progress]:
     """A bar of `total` answers; yields the `progress` that moves it. leave: whether it stays at the end."""
-    with tqdm(total=total, desc=title, unit="answer", leave=leave, disable=not total, dynamic_ncols=True) as bar:
+    with progress_bar(total, "answer", title=title, leave=leave) as bar:
 
         def show(done: int, _: int) -> None:
             bar.update(done - bar.n)

@@ -267,5 +267,12 @@ def quiet_libraries() -> None:
     """Libraries speak up only for errors; their progress bars and deprecations are not a run's news."""
     warnings.filterwarnings("ignore", category=FutureWarning)
     transformers.utils.logging.disable_progress_bar()
-    for name in ("DeepSpeed", "deepspeed", "vllm", "huggingface_hub", "torch._library.triton"):
+    for name in (
+        "DeepSpeed",
+        "deepspeed",
+        "vllm",
+        "huggingface_hub",
+        "torch._library.triton",
+        "torch.utils.cpp_extension",
+    ):
         logging.getLogger(name).setLevel(logging.ERROR)

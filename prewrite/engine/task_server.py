@@ -178,7 +178,7 @@ def _server_environment(own: Mapping[str, str], settings: TaskModelSettings) -> 
     # A trainer waits while it is answered: the server takes the core that vLLM would leave to others.
     env.setdefault("VLLM_CPU_NUM_OF_RESERVED_CPU", "0")
     env["VLLM_CPU_KVCACHE_SPACE"] = str(math.ceil(settings.kv_cache_gib or 1))  # vLLM reads whole GiB
-    env["VLLM_NO_USAGE_STATS"] = "1"
+    env |= {"VLLM_NO_USAGE_STATS": "1", "TQDM_DISABLE": "1"}
     if settings.gpus is not None:
         env |= {"CUDA_VISIBLE_DEVICES": ",".join(map(str, settings.gpus)), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     return env

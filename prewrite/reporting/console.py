@@ -6,6 +6,8 @@ from typing import Any
 
 from tqdm import tqdm
 
+from prewrite.terminal import progress_bar
+
 PHASES = ("rollout", "scoring", "training", "push", "dev")
 
 
@@ -14,7 +16,7 @@ class Console:
 
     def __init__(self, total_steps: int, *, is_main: bool):
         self.is_main = is_main
-        self.bar = tqdm(total=total_steps, unit="step", disable=not is_main, file=sys.stderr, dynamic_ncols=True)
+        self.bar = progress_bar(total_steps if is_main else 0, "step")
 
     def say(self, text: str) -> None:
         """A line above the bar."""

@@ -1,0 +1,85 @@
+"""What stands on the console: bars on a terminal alone, and no warnings of libraries."""
+
+import os
+import pty
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+
+from tests.launching import ROOT, SMALL, finish, start, with_settings
+
+BARS = """
+from prewrite.terminal import quiet_environment
+quiet_environment()
+from prewrite.asking.questions import answers_bar
+from prewrite.reporting.console import Console
+from tqdm.auto import tqdm
+for _ in tqdm(range(3), desc="of a library"):
+    pass
+with answers_bar("of answers", 2, leave=True) as show:
+    show(2, 0)
+console = Console(2, is_main=True)
+for step in (1, 2):
+    console.step({"step": step})
+console.close()
+"""
+
+
+def run_on_terminal(code: str) -> str:
+    """What the code writes on stderr where that is a terminal."""
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 120))
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=theirs)
+    os.close(theirs)
+    shown = b""
+    try:
+        while chunk := os.read(ours, 65536):
+            shown += chunk
+    except OSError:  # the other end is closed
+        pass
+    assert process.wait() == 0
+    return shown.decode()
+
+
+def test_bars_stand_on_a_terminal() -> None:
+    shown = run_on_terminal(BARS)
+    assert "of answers: 100%" in shown
+    assert "2/2" in shown
+    assert "of a library" in shown
+
+
+def test_no_bar_fills_a_redirected_log() -> None:
+    done = subprocess.run([sys.executable, "-c", BARS], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert [line.partition(" |")[0] for line in done.stdout.splitlines()] == ["step 1/2", "step 2/2"]
+
+
+def test_every_bar_is_made_in_one_place() -> None:
+    makers = [path.name for path in (ROOT / "prewrite").rglob("*.py") if "tqdm(" in path.read_text("utf-8")]
+    assert makers == ["terminal.py"]
+
+
+@pytest.mark.slow
+def test_the_embedded_models_conversion_is_two_lines(tmp_path: Path) -> None:
+    command = [sys.executable, "scripts/fetch_model.py", "--out", str(tmp_path / "model")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert len(done.stdout.splitlines()) == 2
+
+
+@pytest.mark.slow
+def test_a_redirected_run_shows_its_own_lines_alone(tmp_path: Path, shallow_model: str) -> None:
+    """No accelerator's and no NUMA warning, and no bar."""
+    settings = with_settings(f"policy.model={shallow_model}", f"output_dir={tmp_path}", "max_steps=1")
+    code, stdout, stderr = finish(start([sys.executable, "train.py", *SMALL, *settings]))
+    assert code == 0, stderr
+    assert stderr == ""
+    begins = ("starting a vLLM server", "loading the policy", "before training", "step 1/1 |", "sentiment: held-out")
+    lines = [line for line in stdout.splitlines() if not line.startswith(("  ", "run folder: "))]
+    assert len(lines) == len(begins)
+    assert all(line.startswith(begin) for line, begin in zip(lines, begins, strict=True)), stdout

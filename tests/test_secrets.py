@@ -77,7 +77,7 @@ def test_train_repeats_no_key(
     assert key not in message
 
 
-@pytest.mark.parametrize("key", [*KEYS, "hunter2"])
+@pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize(
     ("given", "words"),
     [
@@ -89,9 +89,12 @@ def test_train_repeats_no_key(
         (["--api-key=KEY"], "unknown arguments: --api-key"),
         (["KEY"], "words that belong to no option"),
         (["--base-url", "http://me:KEY@host/v1"], "`base_url` is no plain address"),
+        (["--task", "KEY"], "is no task"),
+        (["--config", "KEY"], "cannot be read"),
+        (["--model", "KEY", "--base-url", "http://127.0.0.1:9/v1"], "nothing answers"),
     ],
 )
-def test_evaluate_repeats_no_word_but_options(
+def test_evaluate_repeats_no_key(
     key: str,
     given: list[str],
     words: str,
@@ -104,6 +107,16 @@ def test_evaluate_repeats_no_word_but_options(
     message = told("evaluate.py", [*known, *(word.replace("KEY", key) for word in given)], monkeypatch, capsys)
     assert words in message
     assert key not in message
+
+
+@pytest.mark.parametrize(
+    "given", [["--scoring", "hunter2"], ["--api-key=hunter2"], ["hunter2"], ["--limit", "hunter2"]]
+)
+def test_a_key_that_looks_like_none_is_a_word_of_the_command_line(
+    given: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for program, needed in (("evaluate.py", ["--prompts", "p", "--task", "t"]), ("train.py", ["--config", "c"])):
+        assert "hunter2" not in told(program, [*needed, *given], monkeypatch, capsys)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from prewrite.errors import UserError
 from prewrite.evaluation.arguments import DEFAULT_TOP_K_OF_A_LOG
 from prewrite.evaluation.prompts import Candidate, Prompts, read_prompts
 from prewrite.evaluation.report import Report, make_rows
+from prewrite.secrets import hidden
 from prewrite.tasks import get_task
 from prewrite.tasks.base import Task
 from prewrite.tasks.loading import load_examples, test_label
@@ -135,7 +136,7 @@ def _evaluate(setup: _Setup, instructions: Sequence[str], examples: Sequence[Exa
         task.name,
         len(instructions),
         len(examples),
-        settings.model,
+        hidden(settings.model),
         f" at {settings.base_url}" if settings.base_url else ", whose server is being started, about a minute",
     )
     with open_task_model(settings) as task_model:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fault_server import FaultServer, Reply, completion
 from tests.launching import ROOT, SMALL, finish, start, with_settings
 
 BARS = """
@@ -76,10 +77,12 @@ def test_the_embedded_models_conversion_is_two_lines(tmp_path: Path) -> None:
 def test_a_redirected_run_shows_its_own_lines_alone(tmp_path: Path, shallow_model: str) -> None:
     """No accelerator's and no NUMA warning, and no bar."""
     settings = with_settings(f"policy.model={shallow_model}", f"output_dir={tmp_path}", "max_steps=1")
-    code, stdout, stderr = finish(start([sys.executable, "train.py", *SMALL, *settings]))
+    with FaultServer(lambda body, tried: Reply(body=completion("positive"))) as server:
+        endpoint = with_settings(f"base_url={server.base_url}", "task_model.model=task")
+        code, stdout, stderr = finish(start([sys.executable, "train.py", *SMALL, *settings, *endpoint]))
     assert code == 0, stderr
     assert stderr == ""
-    begins = ("starting a vLLM server", "loading the policy", "before training", "step 1/1 |", "sentiment: held-out")
+    begins = ("loading the policy", "before training", "step 1/1 |", "sentiment: held-out")
     lines = [line for line in stdout.splitlines() if not line.startswith(("  ", "run folder: "))]
     assert len(lines) == len(begins)
     assert all(line.startswith(begin) for line, begin in zip(lines, begins, strict=True)), stdout

@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -252,7 +253,8 @@ def test_a_step_is_one_line() -> None:
     assert "\n" not in line
 
 
-def test_a_bar_follows_the_answers(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bar_follows_the_answers(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     with answers_bar("sst2 dev", 8, leave=True) as progress:
         for done in range(1, 7):
             progress(done, 8)

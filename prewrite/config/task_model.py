@@ -14,8 +14,8 @@ RequestField = Literal["temperature", "top_p", "max_tokens", "presence_penalty",
 class TaskModelSettings(Section):
     """The frozen model whose success is the reward."""
 
-    base_url: str | None = None
-    """an OpenAI-compatible endpoint, as http://host:8000/v1; null = start a vLLM server here and end it afterwards"""
+    base_url: str | Annotated[list[str], Field(min_length=1)] | None = None
+    """an OpenAI-compatible endpoint, as http://host:8000/v1, or a list of them; null = a vLLM server for this run"""
     model: str
     """the name that the endpoint serves, or, without `base_url`, a folder or hub name"""
     api_key_env: str | None = None
@@ -57,10 +57,14 @@ class TaskModelSettings(Section):
     startup_timeout: Annotated[float, Field(gt=0)] = 600.0
     """seconds until the server started here must be healthy"""
 
+    @property
+    def base_urls(self) -> list[str]:
+        """The endpoints that are named; [] for a server started here."""
+        return [self.base_url] if isinstance(self.base_url, str) else list(self.base_url or ())
+
     def faults(self) -> Iterator[str]:
         """Secrets stay out of a config: they are written into the run folder. So the values are not repeated here."""
-        url = urlsplit(self.base_url or "")
-        if "@" in (self.base_url or "") or url.query:
+        if any("@" in url or urlsplit(url).query for url in self.base_urls):
             yield (
                 "`base_url` holds a user name, a password or a query: give the plain address, the key by `api_key_env`"
             )

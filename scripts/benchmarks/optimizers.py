@@ -147,7 +147,7 @@ class HeadToHead:
             )
 
 
-def main() -> None:
+def main(given: Sequence[str] | None = None) -> None:
     """Reads the flags, runs what is not there yet, prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_arguments(parser)
@@ -166,7 +166,7 @@ def main() -> None:
     parser.add_argument("--no-call-limit", action="store_true", help="a run of ours ends by its config alone")
     parser.add_argument("--side-by-side", type=int, default=1, help="runs of ours at a time (default 1)")
     parser.add_argument("--table", action="store_true", help="only print the table of what is there")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(given)
     for method in arguments.methods:
         name, _, budget = method.partition("@")
         if name not in METHODS or not budget.isdigit():

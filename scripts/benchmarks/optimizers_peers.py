@@ -95,7 +95,7 @@ def mipro(bench: Bench, budget: int) -> dict[str, Any]:
         import dspy  # type: ignore[import-not-found]  # the peer is no requirement of ours
         import optuna  # type: ignore[import-not-found]  # noqa: F401  # MIPROv2 imports it in the middle of its work
     except ImportError as error:
-        raise UserError("mipro needs dspy and optuna: pip install dspy optuna, or leave it out of --methods") from error
+        raise UserError(f"mipro: {error}: pip install dspy optuna, or leave mipro out of --methods") from error
     for name in ("dspy", "optuna"):
         logging.getLogger(name).setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", category=DeprecationWarning, module=r"scripts\.benchmarks|dspy")
@@ -117,7 +117,7 @@ def mipro(bench: Bench, budget: int) -> dict[str, Any]:
             seen["proposals"] += 1
             reply = _proposal(proposers[system], texts["user"], bench.seed, seen["proposals"])
             wanted = FIRST_FIELD.search(texts["user"])
-            if wanted and wanted[1] not in reply:
+            if wanted and not re.search(rf"^\s*{re.escape(wanted[1])}", reply, re.MULTILINE):
                 reply = f"{wanted[1]}\n{reply}"
             choice = SimpleNamespace(message=SimpleNamespace(content=reply), finish_reason="stop")
             return SimpleNamespace(choices=[choice], usage={}, model=self.model)

@@ -21,7 +21,7 @@ start() { # name, then the command
   setsid nohup "$@" >>"$STATE/logs/$name.log" 2>&1 </dev/null &
   echo $! >"$STATE/pids/$name"
 }
-save() { tar czf "$OUT/results.tmp" -C "$STATE" results logs && mv "$OUT/results.tmp" "$OUT/results.tgz"; }
+save() { tar czf "$OUT/results.tmp" --exclude=checkpoints -C "$STATE" results logs && mv "$OUT/results.tmp" "$OUT/results.tgz"; }
 
 # The KV cache is given in bytes: engines that start together would count each other's memory as their own.
 for n in $(seq 0 $((servers - 1))); do

@@ -54,7 +54,7 @@ def test_a_reward_that_failed_once_is_no_part_of_the_mean(tmp_path: Path) -> Non
 
 def test_dev_score_before_mean_reward(tmp_path: Path) -> None:
     log = write(tmp_path / "log.jsonl", [rollout("a", 1.0), rollout("b", 0.2), rollout("c", 0.5), rollout("d", 0.9)])
-    # a later line of b's has all the examples of the first; the look at d belongs to another task and the NaN is no look
+    # b's later line has all examples of its first; d's belongs to another task; a NaN is no score
     looks = [
         look("b", 0.5, 10),
         look("c", 0.6),

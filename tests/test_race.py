@@ -40,8 +40,11 @@ def test_the_best_of_many_wins_mostly_and_most_calls_go_to_the_good() -> None:
             for name in names:
                 right[name] += (rng.random(n - len(right[name])) < truth[name]).astype(float).tolist()
 
-        def rank(names, right=right):
-            return sorted(names, key=lambda name: -np.mean(right[name]))
+        def worst_last(name, right=right):
+            return -np.mean(right[name])
+
+        def rank(names, key=worst_last):
+            return sorted(names, key=key)
 
         plan = plan_race(3000, 64, 2000)
         best = run_race(list(truth), plan, ask, rank)[0]

@@ -34,11 +34,15 @@ def prewrite(bench: Bench, budget: int, *, name: str = "prewrite", settings: dic
         tail = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_TAIL:])
         raise UserError(f"the run {folder.name} ended with exit code {code}. From its log, {log}:\n{tail}")
     best = json.loads((folder / "best.json").read_text(encoding="utf-8"))[bench.task.name]
-    steps, calls = calls_of_run(folder)
-    told = {"instruction": best["instruction"], "paid": calls, "wire_calls": calls, "steps": len(steps)}
-    return told | {
+    totals = json.loads((folder / "totals.json").read_text(encoding="utf-8"))
+    calls = int(totals["task_calls"])
+    return {
+        "instruction": best["instruction"],
+        "paid": calls,
+        "wire_calls": calls,
+        "steps": totals["steps"],
         "finalists": [{"text": best["instruction"], "rows": best["n"], "mean": best["score"]}],
-        "step_seconds": round(sum(step["seconds/step"] for step in steps), 1),
+        "step_seconds": round(totals["seconds"], 1),
     }
 
 
@@ -69,14 +73,6 @@ def run_command(bench: Bench, budget: int, folder: Path, settings: dict[str, Any
         *("train.py", "--config", str(arguments.config or ROOT / "configs" / f"{bench.task.name}.json")),
         *(part for setting in [*arguments.set, *told] for part in ("--set", setting)),
     ]
-
-
-def calls_of_run(folder: Path) -> tuple[list[dict[str, Any]], int]:
-    """(the steps of a run folder, its calls over the wire): the last step's count, and the look that came after it."""
-    steps, looks = (_lines(folder / name) for name in ("metrics.jsonl", "dev.jsonl"))
-    last = steps[-1]["step"] if steps else 0
-    late = sum(len(look["verdicts"]) for look in looks if look["step"] >= last)
-    return steps, int(steps[-1]["task_calls"] if steps else 0) + late
 
 
 def best_of_k(bench: Bench, budget: int) -> dict[str, Any]:
@@ -114,7 +110,3 @@ def halving_sizes(budget: int) -> list[tuple[int, int]]:
         numbers.append(numbers[-1] // 2)
     share = budget / len(numbers)
     return [(each, max(1, int(share / each))) for each in numbers]
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []

@@ -1,7 +1,7 @@
 """The frozen records that the rooms hand to one another; the words are those of the README's glossary."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -108,13 +108,14 @@ class Sampled:
 
     row: what the request was made from. group: index of the request in the step; the G samples of a group share their
     examples. output: what counts of the completion: the cleaned rewrite, "" where the completion holds none; in
-    solving the text itself.
+    solving the text itself. shown: the instruction that the request showed, where it is not the row's own.
     """
 
     sample: Sample
     row: Row
     group: int
     output: str
+    shown: str | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -122,10 +123,12 @@ class Scored(Sampled):
     """Second phase. reward: the weighted sum of reward_parts; None = no verdict, left out of the group's baseline.
 
     reward_parts: by reward function; one that the row does not concern is missing, None = no verdict.
+    verdicts: what the task model did with it on train examples; () where it was not asked on any.
     """
 
     reward: float | None
     reward_parts: Mapping[str, float | None]
+    verdicts: tuple[Verdict, ...] = field(default=(), kw_only=True)
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ def test_byte_order_mark_is_read_over(write, tmp_path):  # case system-008
     [
         ("training", "max_steps", 1.5),
         ("training", "max_steps", True),
-        ("training", "max_steps", 0),
+        ("training", "max_steps", -1),
         ("training", "learning_rate", -1e-6),
         ("training", "learning_rate", float("nan")),
         ("training", "learning_rate", None),

@@ -54,7 +54,7 @@ def test_a_reward_that_failed_once_is_no_part_of_the_mean(tmp_path: Path) -> Non
 
 def test_dev_score_before_mean_reward(tmp_path: Path) -> None:
     log = write(tmp_path / "log.jsonl", [rollout("a", 1.0), rollout("b", 0.2), rollout("c", 0.5), rollout("d", 0.9)])
-    # b: (0.5 * 10 + 0.8 * 30) / 40 = 0.725; c: 0.6; the look at d belongs to another task and the NaN is no look
+    # b's later line has all examples of its first; d's belongs to another task; a NaN is no score
     looks = [
         look("b", 0.5, 10),
         look("c", 0.6),
@@ -66,7 +66,7 @@ def test_dev_score_before_mean_reward(tmp_path: Path) -> None:
     prompts = read_prompts(log, "sst2")
     assert texts(prompts) == ["b", "c", "a", "d"]
     assert [c.ranked_by for c in prompts.candidates] == ["dev score", "dev score", "mean reward", "mean reward"]
-    assert prompts.candidates[0].standing() == "dev score 0.725 over 40 examples"
+    assert prompts.candidates[0].standing() == "dev score 0.800 over 30 examples"
     assert prompts.initial == INITIAL
 
 
@@ -179,3 +179,21 @@ def test_faults_are_told(tmp_path: Path, name: str, content: str | bytes, messag
 def test_a_missing_file_is_told(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such file"):
         read_prompts(tmp_path / "none.jsonl", "sst2")
+
+
+def test_what_the_run_chose_stands_first_then_estimates(tmp_path: Path) -> None:
+    log = write(tmp_path / "log.jsonl", [rollout(text, 0.5) for text in "abc"])
+    judged = [
+        look("a", 0.9) | {"estimate": 0.6},
+        look("b", 0.7) | {"estimate": 0.7},
+        look("c", 0.7) | {"estimate": 0.8},
+    ]
+    write(tmp_path / "dev.jsonl", [*judged, look("a", 1.0) | {"role": "test"}])
+    assert texts(read_prompts(log, "sst2")) == ["c", "b", "a"]
+    (tmp_path / "best.json").write_text(json.dumps({"sst2": {"instruction": "b", "task": "sst2"}}))
+    prompts = read_prompts(log, "sst2")
+    assert texts(prompts) == ["b", "c", "a"]
+    assert prompts.candidates[0].ranked_by == "chosen by the run"
+    for broken in ("", "[]", '{"sst2": 3}', "[" * 100_000):
+        (tmp_path / "best.json").write_text(broken)
+        assert texts(read_prompts(log, "sst2")) == ["c", "b", "a"]

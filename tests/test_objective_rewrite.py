@@ -12,9 +12,11 @@ from prewrite.engine.task_model import TaskModel
 from prewrite.errors import UserError
 from prewrite.rewards import get_reward
 from prewrite.tasks import get_task
-from prewrite.training.objectives.base import WeightedReward
+from prewrite.training.objectives.base import Mark, WeightedReward
+from prewrite.training.objectives.requests import Requests
 from prewrite.training.objectives.rewrite import Rewrite
 from prewrite.training.objectives.rewrite_data import RewriteData
+from prewrite.training.progress import Progress
 from prewrite.types import Example, InstructionRow, Sample, Sampled
 from tests.fault_server import FaultServer, Reply, completion, query_of
 
@@ -53,7 +55,8 @@ def scorer(*names: str) -> Iterator[tuple[Rewrite, FaultServer]]:
         ) as task_model,
     ):
         rewards = [WeightedReward(get_reward(name), 1.0, {}) for name in names]
-        yield Rewrite(CONFIG, RewriteData([], [], TASKS, rewards, TRAIN, {}), [], [], task_model, None), server
+        data = RewriteData([], [], TASKS, rewards, TRAIN, {})
+        yield Rewrite(CONFIG, data, Requests(CONFIG, data, None), [], task_model, None, Progress()), server
 
 
 def sampled(row: InstructionRow, text: str, group: int = 0, finish_reason: str = "stop") -> Sampled:
@@ -61,7 +64,7 @@ def sampled(row: InstructionRow, text: str, group: int = 0, finish_reason: str =
 
 
 def parts(scoring: Rewrite, row: InstructionRow, *texts: str) -> list[dict]:
-    return scoring._score([sampled(row, text) for text in texts], draw=0)
+    return [mark.parts for mark in scoring._score([sampled(row, text) for text in texts], draw=0)]
 
 
 def test_a_group_meets_the_same_examples_on_every_rank_and_others_in_every_step():
@@ -86,9 +89,7 @@ def test_only_a_split_reward_narrows_the_examples_to_the_rows_subject():
     with scorer("accuracy_math_reward_split", "accuracy_math_reward") as (both, server):
         assert parts(both, row, "Add.") == [{"accuracy_math_reward_split": 1.0, "accuracy_math_reward": 1.0}]
         numbers = [int(query_of(body).partition("What is ")[2].split()[0]) for body in server.bodies]
-        of_the_subject = [
-            int(example.id) for example in both.examples(row, 0, 0, SUBJECT_BATCH)
-        ]
+        of_the_subject = [int(example.id) for example in both.examples(row, 0, 0, SUBJECT_BATCH)]
         of_all = [int(example.id) for example in both.examples(row, 0, 0, MINI_BATCH)]
         assert set(numbers) == {*of_the_subject, *of_all}
         assert all(number % 2 for number in of_the_subject)
@@ -107,7 +108,9 @@ def test_what_no_reward_reads_is_not_asked():
 def test_a_rewrite_with_a_fault_is_worth_nothing_and_is_not_asked():
     with scorer("accuracy_math_reward") as (scoring, server):
         row = InstructionRow("Solve.", "gsm8k")
-        assert scoring._score([sampled(row, "Add", finish_reason="length")], 0) == [{"accuracy_math_reward": 0.0}]
+        (cut,) = scoring._score([sampled(row, "Add", finish_reason="length")], 0)
+        assert cut == Mark({"accuracy_math_reward": 0.0})
+        assert parts(scoring, row, f"Do this: {CONFIG.rollout.meta_instruction}") == [{"accuracy_math_reward": 0.0}]
         assert parts(scoring, row, "<think>nothing</think>") == [{"accuracy_math_reward": 0.0}]
         assert server.bodies == []
 
@@ -128,7 +131,8 @@ def test_a_template_is_asked_where_its_tags_are_right():
 def test_tasks_of_other_kinds_side_by_side():
     rows = [InstructionRow("Solve.", "gsm8k"), InstructionRow("Label.", "sst2")]
     with scorer("accuracy_math_reward", "accuracy_classification_reward") as (scoring, _):
-        assert scoring._score([sampled(rows[0], "Add."), sampled(rows[1], "Say.", group=1)], draw=0) == [
+        marks = scoring._score([sampled(rows[0], "Add."), sampled(rows[1], "Say.", group=1)], draw=0)
+        assert [mark.parts for mark in marks] == [
             {"accuracy_math_reward": 1.0},
             {"accuracy_classification_reward": 1.0},
         ]
@@ -143,7 +147,7 @@ def test_a_row_that_is_a_problem_is_asked_alone_and_held_against_its_own_answer(
             sampled(rows[1], "Is it good or bad?", group=1),
         ]
         found = scoring._score([*asked, sampled(rows[0], "What is 41 plus 1? It is 42.")], draw=0)
-        assert [part["prewrite_accuracy_reward"] for part in found] == [1.0, 0.0, 1.0, 0.0]
+        assert [mark.parts["prewrite_accuracy_reward"] for mark in found] == [1.0, 0.0, 1.0, 0.0]
         assert sorted(map(query_of, server.bodies)) == sorted(one.output for one in asked)
 
 
@@ -160,9 +164,9 @@ def test_what_is_asked_ahead_is_asked_once_and_counted_once():
             if ahead:
                 for own in written:
                     one.score_ahead(own, draw=3)
-            parts[ahead] = one._score(written, draw=3)
+            parts[ahead] = [mark.parts for mark in one._score(written, draw=3)]
             stats[ahead] = (one.task_model.stats.calls, one.task_model.stats.cached, len(server.bodies))
-            assert one._score(written[:1], draw=3) == parts[ahead][:1]
+            assert one._score(written[:1], draw=3)[0].parts == parts[ahead][0]
             assert one.task_model.stats.cached == stats[ahead][1] + 4, "the second time from the cache"
     assert parts[True] == parts[False] == [{"accuracy_math_reward": 1.0}] * 3
     assert stats[True] == stats[False]

@@ -1,50 +1,62 @@
-"""Choosing on dev where calls fail: a failed call never makes a rewrite look better."""
+"""Choosing the best instruction: what is asked, what is believed, and what is claimed."""
 
 import json
+import random
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from prewrite.config import Config
 from prewrite.config.loading import load_config
 from prewrite.errors import UserError
+from prewrite.evaluation.statistics import paired_power
 from prewrite.reporting.journal import Journal
 from prewrite.tasks import get_task
 from prewrite.training.objectives.base import weighted_rewards
-from prewrite.training.objectives.held_out import HeldOutQuestions, Selection
+from prewrite.training.objectives.held_out import HeldOutQuestions
 from prewrite.training.objectives.rewrite_data import RewriteData, row_names
+from prewrite.training.objectives.selection import Selection
 from prewrite.training.progress import Progress
-from prewrite.types import Answer, Example, InstructionRow
+from prewrite.types import Answer, Example, InstructionRow, Rollout, Sample, Verdict
 
-DEV = [Example(str(i), {"text": f"text {i}"}, "positive") for i in range(8)]
 FILE = Path(__file__).parent.parent / "configs" / "quickstart.json"
 CONFIG = load_config(FILE)
 
 
 class Scripted:
-    """Answers each instruction's queries by a word of letters, one an example: r right, w wrong, f failed."""
+    """Answers right with each instruction's own probability, the same way every time; "f" in its place fails it."""
 
-    def __init__(self, script: dict[str, str], *, strict: bool = False):
-        self.script, self.strict = script, strict
-        self.asked: dict[str, int] = {}
+    def __init__(self, worth: Mapping[str, float | str], *, strict: bool = False, seed: int = 0):
+        self.worth, self.strict, self.seed = worth, strict, seed
+        self.queries: list[str] = []
 
     def ask(self, calls, *, progress=None):
-        answers = []
-        for call in calls:
-            instruction = next(text for text in self.script if call.query.startswith(text))
-            place = self.asked.get(instruction, 0)
-            self.asked[instruction] = place + 1
-            letter = self.script[instruction][place]
-            answers.append(
-                Answer(text=None, error="gone") if letter == "f" else Answer({"r": "positive", "w": "negative"}[letter])
-            )
-        return answers
+        self.queries += [call.query for call in calls]
+        return [self._answer(call.query) for call in calls]
+
+    def _answer(self, query: str) -> Answer:
+        instruction = max((text for text in self.worth if query.startswith(text)), key=len)
+        chance = self.worth[instruction]
+        if isinstance(chance, str):
+            return Answer(text=None, error="gone")
+        difficulty = random.Random(f"{self.seed}/{query.removeprefix(instruction)}").random()
+        luck = random.Random(f"{self.seed}/{query}").random()
+        right = 0.5 * difficulty + 0.5 * luck < _quantile(chance)
+        return Answer("positive" if right else "negative")
 
     def ask_ahead(self, calls):
-        raise AssertionError("a look asks and waits")
+        raise AssertionError("choosing asks and waits")
 
     def check_failure_share(self):
         if self.strict:
             raise UserError("too many calls failed")
+
+
+def _quantile(chance: float) -> float:
+    """Where the mean of two uniform numbers lies below with this chance."""
+    return (chance / 2) ** 0.5 if chance <= 0.5 else 1 - ((1 - chance) / 2) ** 0.5
 
 
 @pytest.fixture
@@ -53,57 +65,164 @@ def journal(tmp_path: Path) -> Journal:
 
 
 def selection_with(
-    task_model: Scripted, journal: Journal, *initial: str, progress: Progress | None = None
+    task_model: Scripted,
+    journal: Any,
+    *initial: str,
+    progress: Progress | None = None,
+    dev: int = 400,
+    **settings: Any,
 ) -> Selection:
     rows = [InstructionRow(text, "sst2") for text in initial]
-    data = RewriteData(rows, rows, {"sst2": get_task("sst2")}, weighted_rewards(CONFIG.reward), {}, {"sst2": DEV})
-    return Selection(CONFIG, data, task_model, journal, progress or Progress())
+    examples = [Example(str(i), {"text": f"text {i}"}, "positive") for i in range(dev)]
+    config = Config.model_validate(CONFIG.model_dump() | {"selection": {"test_size": dev // 2, **settings}})
+    rewards = weighted_rewards(config.reward.model_copy(update={"reward_funcs": ["accuracy_classification_reward"]}))
+    data = RewriteData(rows, rows, {"sst2": get_task("sst2")}, rewards, {}, {"sst2": examples})
+    return Selection(config, data, task_model, journal, progress or Progress())
 
 
-def chosen(script: dict[str, str], journal: Journal) -> str:
-    """The best instruction after an evaluation of all but the first, which is the initial one."""
-    initial, *rewrites = script
-    progress = Progress()
-    selection = selection_with(Scripted(script), journal, initial, progress=progress)
+def best_of(journal: Journal, name: str = "sst2") -> dict[str, Any]:
+    return json.loads((journal.folder / "best.json").read_text())[name]
+
+
+def lines(journal: Journal, role: str) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in (journal.folder / "dev.jsonl").read_text().splitlines()]
+    return [row for row in rows if row["role"] == role]
+
+
+def test_the_race_finds_the_best_and_the_test_proves_it(journal: Journal) -> None:
+    worth = {"Initial": 0.5} | {f"Rewrite {i:02}": 0.4 + 0.01 * i for i in range(31)} | {"Best": 0.9}
+    task_model = Scripted(worth)
+    selection = selection_with(task_model, journal, "Initial")
     assert selection.evaluate_initial().keys() == {"dev_initial/sst2"}
-    selection.evaluate(1, [rewrites], [[]])
-    best = json.loads((journal.folder / "best.json").read_text())["sst2"]
-    memory = progress.memory["sst2"]
-    assert memory.best is not None
-    assert best["instruction"] == memory.best.instruction
-    return best["instruction"]
+    spent = len(task_model.queries)
+    selection.finish(3, [[text for text in worth if text != "Initial"]], calls=2000)
+    best = best_of(journal)
+    assert best["instruction"] == "Best"
+    assert best["test"]["proven"] is True
+    assert best["test"]["p_value"] < 0.001
+    assert best["test"]["n"] == 200
+    assert best["baseline"]["instruction"] == "Initial"
+    assert len(task_model.queries) - spent <= 2000 + 2 * 200
+    assert "proven" in selection.summary()
+    assert "evaluate.py --prompts" in selection.summary()
 
 
-@pytest.mark.parametrize(
-    ("script", "best"),
-    [
-        ({"Initial": "rrrrrwww", "Rewrite": "rfffffff"}, "Initial"),  # 5 of 8; 1 of 1 answered, at least 1 of 8
-        ({"Initial": "rrrrrwww", "Rewrite": "rrrrrrff"}, "Rewrite"),  # at least 6 of 8
-        ({"Initial": "rrrrrwww", "Rewrite": "rrrrrwwf"}, "Initial"),  # 5 of 7, perhaps no more than 5 of 8
-        ({"Initial": "rrrrffff", "Rewrite": "rrrrrrww"}, "Initial"),  # 4 of 4, perhaps
-        ({"Initial": "rrrrrwww", "Rewrite": "rrrrrrww", "Third": "rrrrrrrf"}, "Third"),
-        ({"Initial": "rrrrrwww", "Rewrite": "ffffffff"}, "Initial"),
-    ],
-)
-def test_a_failed_call_never_makes_a_rewrite_look_better(script: dict[str, str], best: str, journal: Journal) -> None:
-    assert chosen(script, journal) == best
+def test_no_race_reads_what_the_test_reads(journal: Journal) -> None:
+    worth = {"Initial": 0.5} | {f"Rewrite {i}": 0.5 + 0.05 * i for i in range(8)}
+    task_model = Scripted(worth)
+    selection = selection_with(task_model, journal, "Initial")
+    selection.evaluate_initial()
+    selection.evaluate(1, [["Rewrite 1"]], [["Rewrite 2"]])
+    selection.finish(2, [list(worth)[1:]], calls=5000)
+    asked = {"race": set(), "test": set()}
+    for place, query in enumerate(task_model.queries):
+        example = query.split("text ")[-1]
+        asked["test" if place >= len(task_model.queries) - 400 else "race"].add(example)
+    assert len(asked["test"]) == 200
+    assert not asked["race"] & asked["test"]
+    assert len(lines(journal, "test")) == 2
+
+
+def test_where_nothing_is_better_the_initial_one_stays_and_nothing_is_claimed(journal: Journal) -> None:
+    worth = {"Initial": 0.8} | {f"Rewrite {i}": 0.4 for i in range(16)}
+    selection = selection_with(Scripted(worth), journal, "Initial")
+    selection.evaluate_initial()
+    selection.finish(1, [list(worth)[1:]], calls=3000)
+    assert best_of(journal)["instruction"] == "Initial"
+    assert best_of(journal)["test"] is None
+    assert "none of 16 rewrites is better" in selection.summary()
+
+
+def test_verdicts_of_training_decide_who_runs(journal: Journal) -> None:
+    progress = Progress()
+    worth = {"Initial": 0.5, "Seen good": 0.8} | {f"Seen poor {i}": 0.3 for i in range(40)}
+    selection = selection_with(Scripted(worth), journal, "Initial", progress=progress)
+    selection.evaluate_initial()
+    selection.remember([rollout("Initial", f"Seen poor {i}", 6, i) for i in range(40)], step=0)
+    selection.remember([rollout("Initial", "Seen good", 18, 41)], step=0)
+    selection.finish(1, [[]], calls=120)
+    assert best_of(journal)["instruction"] == "Seen good"
+    assert {row["rewrite"] for row in lines(journal, "race")} < set(worth)
+    assert Progress.from_json(progress.to_json()) == progress
+
+
+def rollout(instruction: str, text: str, right: int, key: int) -> Rollout:
+    verdicts = tuple(Verdict(f"{key}-{i}", "positive", None, i < right, True) for i in range(20))
+    row = InstructionRow(instruction, "sst2")
+    reward = {"accuracy_classification_reward": right / 20}
+    return Rollout(Sample((), (), (), text, "stop"), row, 0, text, right / 20, reward, 0.0, verdicts=verdicts)
+
+
+def test_a_failed_call_never_makes_a_rewrite_look_better(journal: Journal) -> None:
+    selection = selection_with(Scripted({"Initial": 0.6, "Fails": "f", "Good": 0.9}), journal, "Initial", dev=100)
+    selection.evaluate_initial()
+    selection.evaluate(1, [["Fails"]], [["Good"]])
+    assert best_of(journal)["instruction"] == "Good"
+    selection.finish(1, [[]], calls=2000)
+    assert best_of(journal)["instruction"] == "Good"
+    assert selection.ledger.worth(0)["Fails"].mean < 0.1
 
 
 def test_answers_of_an_endpoint_that_fails_are_written_down_and_called_no_best(journal: Journal) -> None:
-    selection = selection_with(Scripted({"Initial": "ffffffff"}, strict=True), journal, "Initial")
+    selection = selection_with(Scripted({"Initial": "f"}, strict=True), journal, "Initial", dev=16)
     with pytest.raises(UserError, match="too many calls failed"):
         selection.evaluate_initial()
-    assert json.loads((journal.folder / "dev.jsonl").read_text())["failed"] == 8
+    assert lines(journal, "initial")[0]["failed"] == 8
     assert not (journal.folder / "best.json").exists()
 
 
 def test_each_row_keeps_its_own_best(journal: Journal) -> None:
-    script = {"One": "rrrrwwww", "Two": "rrrrrrrw", "Better": "rrrrrrww"}
-    selection = selection_with(Scripted(script | {"Better": "rrrrrrww" * 2}), journal, "One", "Two")
+    worth = {"One": 0.3, "Two": 0.9, "Better": 0.7}
+    selection = selection_with(Scripted(worth), journal, "One", "Two")
     selection.evaluate_initial()
-    selection.evaluate(1, [["Better"], ["Better"]], [[], []])
-    best = json.loads((journal.folder / "best.json").read_text())
-    assert {name: entry["instruction"] for name, entry in best.items()} == {"sst2#1": "Better", "sst2#2": "Two"}
+    selection.finish(1, [["Better"], ["Better"]], calls=2000)
+    assert best_of(journal, "sst2#1")["instruction"] == "Better"
+    assert best_of(journal, "sst2#2")["instruction"] == "Two"
+
+
+def test_parents_are_the_best_that_are_no_near_copies(journal: Journal) -> None:
+    texts = {
+        "Say how the reviewer felt": 19,
+        "Say how the reviewer felt.": 18,
+        "Is it praise or blame?": 17,
+        "Guess": 4,
+    }
+    selection = selection_with(Scripted({}), journal, "Initial", num_parents=3)
+    selection.remember([rollout("Initial", text, right, 7) for text, right in texts.items()], step=0)
+    (brief,) = selection.briefs()
+    assert [parent.text for parent in brief.parents] == [
+        "Initial",
+        "Say how the reviewer felt",
+        "Is it praise or blame?",
+    ]
+
+
+def test_a_claim_without_a_difference_is_rarely_made() -> None:
+    """Whole choices under no difference, driven through the selection itself; see scripts/benchmarks/false_wins.py."""
+    claims = 0
+    for seed in range(60):
+        worth = {"Initial": 0.6} | {f"Rewrite {i:02}": 0.6 for i in range(12)}
+        selection = selection_with(Scripted(worth, seed=seed), Silent(), "Initial", dev=200)
+        selection.evaluate_initial()
+        selection.finish(1, [list(worth)[1:]], calls=600)
+        claim = selection.ledger.of(0).claim
+        claims += claim is not None and claim.proven
+    assert claims <= 0.05 * 60 + 2 * (60 * 0.05 * 0.95) ** 0.5
+
+
+class Silent:
+    """A journal that keeps nothing."""
+
+    folder, best = Path("."), {}
+
+    def write_dev(self, line) -> None: ...
+
+    def write_best(self, best) -> None: ...
+
+
+def test_power_is_what_the_console_promises() -> None:
+    assert paired_power(700, 0.05, 0.27) == pytest.approx(0.80, abs=0.03)
+    assert paired_power(200, 0.05, 0.27) == pytest.approx(0.34, abs=0.05)
 
 
 def test_rows_are_named_by_what_tells_them_apart() -> None:
@@ -122,7 +241,7 @@ class Echo(Scripted):
         return [Answer(call.query.split()[-1]) for call in calls]
 
 
-def test_questions_kept_back_are_looked_at_as_they_are_and_rewritten(journal: Journal) -> None:
+def test_questions_kept_back_are_judged_as_they_are_and_rewritten(journal: Journal) -> None:
     rows = [InstructionRow("Say 4", "gsm8k", answer="4"), InstructionRow("Say 5", "gsm8k", answer="6")]
     rewards = weighted_rewards(CONFIG.reward.model_copy(update={"reward_funcs": ["prewrite_accuracy_reward"]}))
     data = RewriteData([], rows, {"gsm8k": get_task("gsm8k")}, rewards, {}, {})

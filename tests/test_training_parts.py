@@ -19,13 +19,13 @@ from prewrite.errors import UserError
 from prewrite.reporting.console import outcome, step_line
 from prewrite.reporting.journal import Journal
 from prewrite.training.engines import full_memory_told
-from prewrite.training.progress import HeldOutScore, Progress, RowMemory, row_at
+from prewrite.training.progress import Candidate, Claim, Progress, RowMemory, row_at
 from prewrite.training.rollout import roll_out
 from prewrite.training.schedule import GAP_WINDOW, check_gap, learning_rate_at, total_steps
 from prewrite.training.step_metrics import rollout_metrics
 from prewrite.training.trainer import Trainer
 from prewrite.training.update import Updater
-from prewrite.types import InstructionRow, Rollout, Sample, Sampled, Scored
+from prewrite.types import InstructionRow, Rollout, Sample, Sampled, Scored, Verdict
 
 CPU = torch.device("cpu")
 ROW = InstructionRow("Say positive or negative.", "sentiment")
@@ -217,14 +217,14 @@ def test_the_alarm_stops_at_a_jump_of_the_gap_above_its_floor() -> None:
 
 
 def test_progress_comes_back_from_json_as_it_was() -> None:
-    score = HeldOutScore("Say.", 4, 90, 10, 0.5, (0.4, 0.6), macro_f1=None, recall={"positive": None, "negative": 0.1})
-    memory = RowMemory(score, score, {"Say it.": [0.1, 1 / 3]}, {"Say.": score})
+    verdict = Verdict("7", ("a", "b"), "a", None, True, 0.5)
+    memory = RowMemory({"Say.": Candidate(3, "train")}, {"Say.": {"7": verdict}}, form={"Say.": -0.1}, best="Say.")
+    memory.claim = Claim(False, 0.3, 4, 3, 20)
     record = Progress(7, 9, 36, [[scored(0.1), scored(None)]], [0.05, 0.1], {"sentiment": memory})
     again = Progress.from_json(record.to_json())
     assert again == record
     assert isinstance(again.leftovers[0][0].row, InstructionRow)
-    assert again.memory["sentiment"].best is not None
-    assert again.memory["sentiment"].best.least_score == pytest.approx(0.45)  # 0.5 x 90 / 100
+    assert isinstance(again.memory["sentiment"].train["Say."]["7"], Verdict)
 
 
 def test_steps_of_a_run() -> None:
@@ -264,14 +264,23 @@ def test_a_bar_follows_the_answers(capsys: pytest.CaptureFixture[str], monkeypat
     assert not capsys.readouterr().err
 
 
-def test_the_outcome_tells_initial_and_best_with_intervals() -> None:
+def test_the_outcome_tells_initial_and_best_and_what_the_test_says() -> None:
     baseline = {"instruction": "Say it.", "score": 0.5, "interval": [0.4, 0.6], "n": 90}
-    best = {**baseline, "instruction": "Good or bad?", "score": 0.75, "step": 4, "looked_at": 9, "baseline": baseline}
-    text = outcome({"sentiment": best})
+    recall = {"recall": {"good": 0.9, "bad": 0.0}, "majority": ("good", 0.97)}
+    test = {"n": 200, "wins": 30, "losses": 20, "p_value": 0.1, "proven": False}
+    best = {**baseline, **recall, "instruction": "Good or bad?", "score": 0.75, "step": 4, "num_candidates": 9}
+    best |= {"baseline": baseline, "task": "sentiment", "test": test}
+    text = outcome({"sentiment": best}, {"sentiment": "race: 8 on 10"}, "runs/x")
+    assert "race: 8 on 10" in text
     assert "0.500 [0.400, 0.600]  'Say it.'" in text
     assert "0.750 [0.400, 0.600]  'Good or bad?'" in text
-    assert "chosen among 9" in text
-    assert "no rewrite" in outcome({"sentiment": {**baseline, "step": 0, "looked_at": 3, "baseline": baseline}})
+    assert "recall: good 0.90, bad 0.00; commonest answer: good (97%)" in text
+    assert "30 won, 20 lost, one-sided p 0.1: within noise" in text
+    assert "python evaluate.py --prompts runs/x/log.jsonl --task sentiment" in text
+    proven = {**best, "test": {**test, "proven": True}}
+    assert "better, proven" in outcome({"sentiment": proven}, {}, "runs/x")
+    unchanged = {**best, "instruction": "Say it."}
+    assert "none of 8 rewrites is better" in outcome({"sentiment": unchanged}, {}, "runs/x")
 
 
 def test_the_journal_writes_any_text_and_no_nan(tmp_path: Path) -> None:

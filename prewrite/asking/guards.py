@@ -10,8 +10,10 @@ from prewrite.types import Example, Sample
 
 # truncated: the completion ran into `max_completion_length`. control_token: it forges a turn of a chat. empty: no
 # instruction is in it. wrong_tags: a template with other tags than its row's. leak: it gives away what it is scored on.
-Fault = Literal["truncated", "control_token", "empty", "wrong_tags", "leak"]
+# quotes_request: it repeats what the policy was told to do, in place of doing it.
+Fault = Literal["truncated", "control_token", "empty", "wrong_tags", "leak", "quotes_request"]
 LEAK_NGRAM = 8
+QUOTED_NGRAM = 5
 
 _WORD = re.compile(r"[぀-ヿ㐀-鿿가-힯]|[^\W぀-ヿ㐀-鿿가-힯]+")  # scripts without spaces: a character is a word
 _LIST_MARKER = re.compile(r"^[ \t]*\(?\d{1,2}[.):]|\bsteps?\s+\d{1,2}\b", re.MULTILINE | re.IGNORECASE)
@@ -38,6 +40,12 @@ def repeats_example(rewrite: str, instruction: str, examples: Sequence[Example])
     )
 
 
+def quotes_request(rewrite: str, instruction: str, meta_instruction: str) -> bool:
+    """Whether the rewrite has 5 words in a row from the meta-instruction that the instruction does not have."""
+    quoted = _ngrams(rewrite, QUOTED_NGRAM) & _ngrams(meta_instruction, QUOTED_NGRAM)
+    return bool(quoted - _ngrams(instruction, QUOTED_NGRAM))
+
+
 def gives_answer(rewrite: str, instruction: str, target: str | tuple[str, ...]) -> bool:
     """Whether the rewrite of a problem that the policy reads holds its answer, and the problem itself does not."""
     golds = (target,) if isinstance(target, str) else target
@@ -46,9 +54,9 @@ def gives_answer(rewrite: str, instruction: str, target: str | tuple[str, ...]) 
     return any(answer in shown and answer not in known for answer in answers)
 
 
-def _ngrams(text: str) -> set[tuple[str, ...]]:
+def _ngrams(text: str, n: int = LEAK_NGRAM) -> set[tuple[str, ...]]:
     words = _words(text)
-    return {tuple(words[start : start + LEAK_NGRAM]) for start in range(len(words) - LEAK_NGRAM + 1)}
+    return {tuple(words[start : start + n]) for start in range(len(words) - n + 1)}
 
 
 def _words(text: str) -> list[str]:

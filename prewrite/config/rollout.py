@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from prewrite.config.base import Positive, Section, Share
+from prewrite.config.base import Count, Positive, Section, Share
 
 # Asks for a rewrite of whatever instruction follows; a newcomer's small model has to understand it too.
 META_INSTRUCTION = (
@@ -18,6 +18,12 @@ class RolloutSettings(Section):
 
     meta_instruction: str = META_INSTRUCTION
     """what the policy is told before the instruction; both together are the user turn of the request"""
+    context_share: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """share of requests that also show the best and worst instructions so far, and failures of the one to rewrite"""
+    context_tried: Count = 4
+    """instructions with their scores in such a request: half of them the best, half the worst"""
+    context_failures: Count = 2
+    """train examples in such a request that the task model got wrong with the instruction to rewrite"""
     chat_template_kwargs: dict[str, bool | int | float | str] = {}
     """passed to the chat template, as {"enable_thinking": false}"""
     num_generations: Annotated[int, Field(ge=2)] = 8

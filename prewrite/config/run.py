@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pydantic import BaseModel
 
 from prewrite.config.base import Count, Section
+from prewrite.config.budget import BudgetSettings
 from prewrite.config.data import CustomTaskSettings, DataSettings
 from prewrite.config.loss import LossSettings
 from prewrite.config.policy import PolicySettings
@@ -34,6 +35,7 @@ class Config(Section):
     loss: LossSettings = LossSettings()
     training: TrainingSettings
     selection: SelectionSettings = SelectionSettings()
+    budget: BudgetSettings = BudgetSettings()
 
     def faults(self) -> Iterator[str]:
         """What only the sections together can get wrong."""
@@ -51,6 +53,8 @@ class Config(Section):
                 "loss_type=bnpo with max_tokens_per_micro_batch: bnpo divides by the tokens of each micro-batch, so "
                 "that packing by length would change the loss; use dapo"
             )
+        if self.training.max_steps == 0 and self.budget.max_task_calls is None:
+            yield "max_steps=0 searches among as many untrained rewrites as calls allow: give budget.max_task_calls"
         if self.policy.offload_optimizer and self.policy.zero_stage == 1:
             yield "offload_optimizer with zero_stage=1: only zero_stage=3 offloads; leave zero_stage null"
         name = self.run_name

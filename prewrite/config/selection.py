@@ -1,14 +1,26 @@
 """Choosing among rewrites."""
 
+from typing import Annotated, Literal
+
+from pydantic import Field
+
 from prewrite.config.base import Count, Positive, Section
 
 
 class SelectionSettings(Section):
-    """Choosing the best rewrite on held-out (dev) examples."""
+    """Choosing the best rewrite on held-out (dev) examples: looks on the way, a race at the end, and one test."""
 
-    eval_steps: Count = 10
-    """look at the dev examples every so many steps and after the last; 0 = only after the last"""
-    num_candidates: Positive = 4
-    """rewrites judged at a look, beside the greedy one: those with the best mean reward not looked at before"""
+    eval_steps: Count = 0
+    """look at the policy's rewrites every so many steps and after the last; 0 = only after the last"""
+    eval_examples: Positive = 64
+    """dev examples of a look, the same ones every time"""
     num_sampled: Count = 0
     """rewrites sampled anew and judged at a look; their mean is the policy's own score, without choosing"""
+    race_share: Annotated[float, Field(ge=0, le=0.9)] = 0.3
+    """of all task calls, those of the race at the end, which picks the best of all rewrites by halving rounds"""
+    test_size: Count = 700
+    """dev examples kept for the one test of the best against the initial: all but those of a look; 0 = no test"""
+    metric: Literal["accuracy", "balanced_accuracy", "f1"] | None = None
+    """what the best is best in; null = the run's own rewards. balanced_accuracy: mean recall over the labels"""
+    num_parents: Positive = 1
+    """instructions that groups start from: the row's own and the best so far that are no near-copies of one another"""

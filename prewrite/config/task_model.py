@@ -17,8 +17,8 @@ _OTHER_FIELDS = {
 class TaskModelSettings(Section):
     """The frozen model whose success is the reward."""
 
-    base_url: str | None = None
-    """an OpenAI-compatible endpoint, as http://host:8000/v1; null = start a vLLM server here and end it afterwards"""
+    base_url: str | Annotated[list[str], Field(min_length=1)] | None = None
+    """an OpenAI-compatible endpoint, as http://host:8000/v1, or a list of them; null = a vLLM server for this run"""
     model: str
     """the name that the endpoint serves, or, without `base_url`, a folder or hub name"""
     api_key_env: str | None = None
@@ -60,9 +60,14 @@ class TaskModelSettings(Section):
     startup_timeout: Annotated[float, Field(gt=0)] = 600.0
     """seconds until the server started here must be healthy"""
 
+    @property
+    def base_urls(self) -> list[str]:
+        """The endpoints that are named; [] for a server started here."""
+        return [self.base_url] if isinstance(self.base_url, str) else list(self.base_url or ())
+
     def faults(self) -> Iterator[str]:
         """Secrets stay out of a config: they are written into the run folder. So the values are not repeated here."""
-        if not _is_plain_address(self.base_url or "http://host"):
+        if not all(map(_is_plain_address, self.base_urls)):
             yield (
                 "`base_url` is no plain address, as http://host:8000/v1, without user name, password and query: the "
                 "key is given by `api_key_env`"

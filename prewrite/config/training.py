@@ -11,8 +11,8 @@ from prewrite.config.base import Count, NonNegative, Positive, Section
 class TrainingSettings(Section):
     """The optimizer and the size of a step."""
 
-    max_steps: Positive | None = None
-    """optimizer steps; or give num_train_epochs"""
+    max_steps: Count | None = None
+    """optimizer steps; or give num_train_epochs. 0 = no training, a search among the untrained policy's rewrites"""
     num_train_epochs: Annotated[float, Field(gt=0)] | None = None
     """passes over the instruction rows; or give max_steps"""
     per_device_train_batch_size: Positive = 8

@@ -29,7 +29,8 @@ _PROBE_RETRIES = 2
 
 
 class TaskModel:
-    """Asks the task model at `base_url`: the one that `settings` name, or a server started for them.
+    """Asks the task model at `base_url`: the one that `settings` name, several that share the calls, or one started
+    for them.
 
     `settings.timeout` is the deadline in seconds of one try of a call, its whole body included, so a call ends within
     (max_retries + 1) x timeout plus the waits between. seed: sample i of a query is drawn with seed + i; None leaves
@@ -39,14 +40,15 @@ class TaskModel:
     Raises UserError where base_url is no URL or the key's environment variable is not set.
     """
 
-    def __init__(self, settings: TaskModelSettings, *, base_url: str, seed: int | None = None):
+    def __init__(self, settings: TaskModelSettings, *, base_url: str | Sequence[str], seed: int | None = None):
         self.settings, self.seed = settings, seed
         self._last_failure = ""
         self._num_unreached = 0  # calls in a row without a usable reply
         self._gone_after = max(_FAILED_IN_A_ROW, 2 * settings.concurrency)
         self.stats = TaskModelStats()
         self._judged = TaskModelStats()
-        self._endpoint = Endpoint(settings, base_url=base_url, stats=self.stats)
+        urls = [base_url] if isinstance(base_url, str) else base_url
+        self._endpoints = [Endpoint(settings, base_url=url, stats=self.stats) for url in urls]
         self._cache: OrderedDict[bytes, Answer] = OrderedDict()
         self._in_flight: dict[bytes, asyncio.Task[Answer]] = {}
         self._ahead: dict[bytes, asyncio.Task[Answer]] = {}  # asked, and nobody has wanted the answer yet
@@ -56,7 +58,7 @@ class TaskModel:
 
     @property
     def base_url(self) -> str:
-        return self._endpoint.base_url
+        return ", ".join(endpoint.base_url for endpoint in self._endpoints)
 
     def __repr__(self) -> str:
         return f"TaskModel({self.settings.model!r} at {self.base_url})"
@@ -99,7 +101,7 @@ class TaskModel:
         Raises UserError where the endpoint cannot be reached, refuses the key, does not serve the model, cannot force
         a choice, or answers nonsense.
         """
-        asyncio.run_coroutine_threadsafe(self._probe(tuple(choices)), self._loop).result()
+        asyncio.run_coroutine_threadsafe(self._probe_all(tuple(choices)), self._loop).result()
 
     def check_failure_share(self) -> None:
         """Raises UserError where more than `max_failure_share` of the calls since the last check stayed failed.
@@ -189,7 +191,8 @@ class TaskModel:
 
     async def _ask_until_settled(self, key: bytes, body: dict[str, Any], choices: Sequence[str]) -> Answer:
         try:
-            answer = await self._endpoint.complete(body, choices, max_retries=self.settings.max_retries)
+            endpoint = self._endpoints[key[0] % len(self._endpoints)]  # the same call always has the same endpoint
+            answer = await endpoint.complete(body, choices, max_retries=self.settings.max_retries)
         except CallFailed as failure:
             self.stats.failed += 1
             self.stats.failures[failure.kind] += 1
@@ -206,27 +209,31 @@ class TaskModel:
             self.stats.calls += 1
             del self._in_flight[key]
 
-    async def _probe(self, choices: tuple[str, ...]) -> None:
+    async def _probe_all(self, choices: tuple[str, ...]) -> None:
+        for endpoint in self._endpoints:
+            await self._probe(endpoint, choices)
+
+    async def _probe(self, endpoint: Endpoint, choices: tuple[str, ...]) -> None:
         query = f"Answer with one word: {choices[0]}." if choices else "Answer with one word: yes."
         try:
             body = request_body(Call(query, choices), self.settings, self.seed)
-            await self._endpoint.complete(body, choices, max_retries=min(self.settings.max_retries, _PROBE_RETRIES))
+            await endpoint.complete(body, choices, max_retries=min(self.settings.max_retries, _PROBE_RETRIES))
         except CallFailed as failure:
             told, kind = str(failure), failure.kind
         else:
             return
-        where = f"task model {self.settings.model!r} at {self.base_url}"
+        where = f"task model {self.settings.model!r} at {endpoint.base_url}"
         if kind == "no connection":
             raise UserError(
                 f"{where}: nothing answers there ({told}). Start the endpoint or put task_model.base_url right."
             )
         if kind in ("HTTP 401", "HTTP 403"):
             raise UserError(
-                f"{where}: the endpoint refused the API key (task_model.api_key_env is {self._endpoint.api_key_env}). "
+                f"{where}: the endpoint refused the API key (task_model.api_key_env is {endpoint.api_key_env}). "
                 f"It said {told}"
             )
         if kind == "HTTP 404":
-            served = await self._endpoint.served_models()
+            served = await endpoint.served_models()
             way_out = f"It serves: {', '.join(served[:10])}." if served else "base_url mostly ends in /v1."
             raise UserError(f"{where}: no such model or address. {way_out} It said {told}")
         raise UserError(f"{where} gave no usable answer to a first question: {told}")
@@ -236,7 +243,8 @@ class TaskModel:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._endpoint.close()
+        for endpoint in self._endpoints:
+            await endpoint.close()
 
     def _note_control_tokens(self, call: Call) -> None:
         if holds_control_token(call.query):

@@ -43,13 +43,14 @@ def evaluate_prompts(arguments: argparse.Namespace) -> tuple[Report, Path]:
             f"task {task.name}: none of {rows[0].summary.n} test examples has a verdict under any instruction; look at "
             f"the task model {settings.model} and at the gold answers"
         )
+    where = ", ".join(settings.base_urls) or "a server started here"
     report = Report(
         task=task,
         test_label=test_label(task, setup.local_dir),
         test_size=len(whole_test),
         scoring=setup.scoring,
         facts={
-            "task model": f"{settings.model} ({settings.base_url or 'a server started here'}), from {setup.origin}",
+            "task model": f"{settings.model} ({where}), from {setup.origin}",
             "prompts": str(arguments.prompts),
             "ranking": _ranking(by_role, prompts),
         },
@@ -137,7 +138,9 @@ def _evaluate(setup: _Setup, instructions: Sequence[str], examples: Sequence[Exa
         len(instructions),
         len(examples),
         hidden(settings.model),
-        f" at {settings.base_url}" if settings.base_url else ", whose server is being started, about a minute",
+        f" at {', '.join(settings.base_urls)}"
+        if settings.base_urls
+        else ", whose server is being started, about a minute",
     )
     with open_task_model(settings) as task_model:
         task_model.probe(task.labels if setup.scoring == "forced_choice" else ())

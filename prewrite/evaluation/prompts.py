@@ -1,9 +1,10 @@
 """What `evaluate.py --prompts` reads: a run's log, a JSONL list of instructions, or a text file; best first."""
 
+import json
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,10 @@ TEXT_KEYS = {"log": "rewrite", "list": "instruction"}
 
 @dataclass(frozen=True)
 class Candidate:
-    """An instruction to evaluate. ranked_by: "dev score", "mean reward" or "file order"; score is None for the last."""
+    """An instruction to evaluate.
+
+    ranked_by: "chosen by the run", "estimate", "dev score", "mean reward" or "file order"; score is None for the last.
+    """
 
     instruction: str
     ranked_by: str
@@ -26,7 +30,7 @@ class Candidate:
         """Why it stands where it does, in words."""
         if self.score is None:
             return self.ranked_by
-        unit = "examples" if self.ranked_by == "dev score" else "rollouts"
+        unit = "rollouts" if self.ranked_by == "mean reward" else "examples"
         return f"{self.ranked_by} {self.score:.3f} over {self.observations} {unit}"
 
 
@@ -48,10 +52,10 @@ class Prompts:
 def read_prompts(path: str | Path, task: str, canonical: Callable[[str], str] = str) -> Prompts:
     """Reads a prompts file by its ending.
 
-    `.jsonl`: with the key `rewrite` in its first object a run's log (those looked at in `dev.jsonl` beside it first,
-    by dev score, the others by mean reward), with `instruction` a list, in file order. `.txt`: one instruction a
-    line, in file order. Blank lines are skipped. A rewrite without a finite score or reward is never a candidate, nor
-    is the initial instruction. Task names are compared after `canonical`.
+    `.jsonl`: with the key `rewrite` in its first object a run's log (first what `best.json` beside it calls the best,
+    then what `dev.jsonl` has, by estimate or dev score, the others by mean reward), with `instruction` a list, in file
+    order. `.txt`: one instruction a line, in file order. Blank lines are skipped. A rewrite without a finite score or
+    reward is never a candidate, nor is the initial instruction. Task names are compared after `canonical`.
 
     Raises UserError where the file can't be read, holds no instruction, or has a broken line before its last; a cut
     last line (of a killed run) is left out with a warning.
@@ -111,10 +115,12 @@ def _read_log(path: Path, rows: list[dict[str, Any]], task: str, canonical: Call
         if rollout.reward is not None:
             rewards[rollout.rewrite].append(rollout.reward)
     mean_reward = {rewrite: sum(values) / len(values) for rewrite, values in rewards.items()}
-    looks = _read_dev(path.with_name("dev.jsonl"), tasks, canonical)
-    by_dev = sorted(looks, key=lambda text: (-looks[text][0], -mean_reward.get(text, -math.inf)))
-    by_reward = sorted((text for text in mean_reward if text not in looks), key=lambda text: -mean_reward[text])
-    candidates = [Candidate(text, "dev score", *looks[text]) for text in by_dev]
+    judged = _read_dev(path.with_name("dev.jsonl"), tasks, canonical)
+    chosen = _chosen(path.with_name("best.json"), tasks, canonical)
+    by_dev = sorted(judged.values(), key=lambda c: (-_score(c), -mean_reward.get(c.instruction, -math.inf)))
+    by_reward = sorted((text for text in mean_reward if text not in judged), key=lambda text: -mean_reward[text])
+    candidates = [replace(c, ranked_by="chosen by the run") for c in by_dev if c.instruction in chosen]
+    candidates += [c for c in by_dev if c.instruction not in chosen]
     candidates += [Candidate(text, "mean reward", mean_reward[text], len(rewards[text])) for text in by_reward]
     candidates = [c for c in candidates if c.instruction and c.instruction != initials[0]]
     if not candidates:
@@ -125,20 +131,38 @@ def _read_log(path: Path, rows: list[dict[str, Any]], task: str, canonical: Call
     return Prompts(tuple(candidates), initials[0], tasks, tuple(notes))
 
 
-def _read_dev(path: Path, tasks: Sequence[str], canonical: Callable[[str], str]) -> dict[str, tuple[float, int]]:
-    """The (score, examples) of each rewrite looked at; several looks at one are pooled by their number of examples."""
+def _read_dev(path: Path, tasks: Sequence[str], canonical: Callable[[str], str]) -> dict[str, Candidate]:
+    """Each rewrite of dev.jsonl as its last line with a score shows it, by the estimate where that has one.
+
+    A line holds all the examples that the rewrite was asked on so far. Lines of the run's test don't rank.
+    """
     if not path.exists():
         return {}
-    total: dict[str, float] = defaultdict(float)
-    examples: dict[str, int] = defaultdict(int)
+    judged: dict[str, Candidate] = {}
     for number, row in enumerate(read_rows(path), start=1):
         score, n = finite(row.get("score")), finite(row.get("n"))
         if score is None or not n or canonical(_text(row, "task", path, number)) not in tasks:
             continue
-        rewrite = _text(row, "rewrite", path, number).strip()
-        total[rewrite] += score * n
-        examples[rewrite] += int(n)
-    return {rewrite: (total[rewrite] / n, n) for rewrite, n in examples.items()}
+        if row.get("role") == "test":
+            continue
+        rewrite, estimate = _text(row, "rewrite", path, number).strip(), finite(row.get("estimate"))
+        ranked_by = "dev score" if estimate is None else "estimate"
+        judged[rewrite] = Candidate(rewrite, ranked_by, score if estimate is None else estimate, int(n))
+    return judged
+
+
+def _chosen(path: Path, tasks: Sequence[str], canonical: Callable[[str], str]) -> set[str]:
+    """The instructions that the run itself calls the best of its rows."""
+    try:
+        best = json.loads(path.read_text(encoding="utf-8"))
+        entries = [entry for entry in best.values() if canonical(entry["task"]) in tasks]
+        return {entry["instruction"].strip() for entry in entries}
+    except (OSError, ValueError, RecursionError, LookupError, TypeError, AttributeError):
+        return set()  # an older run's, or none: the other files rank by themselves
+
+
+def _score(candidate: Candidate) -> float:
+    return -math.inf if candidate.score is None else candidate.score
 
 
 def _in_file_order(texts: Iterable[str], path: Path) -> tuple[Candidate, ...]:

@@ -5,12 +5,16 @@ Every function is pure; what is random takes a seed. Shapes: N examples, R resam
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from scipy import stats
 
 RESAMPLES = 2000
 PERMUTATIONS = 9999
+
+
+Alternative = Literal["two-sided", "greater"]  # greater: the first is better
 
 
 @dataclass(frozen=True)
@@ -23,7 +27,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class PairedTest:
-    """Two instructions on the same examples: a two-sided p_value; wins, losses, ties are examples, for the first.
+    """Two instructions on the same examples: the test's p_value; wins, losses, ties are examples, for the first.
 
     Examples on which one of the two has no verdict are left out; n = wins + losses + ties.
     """
@@ -84,20 +88,26 @@ def bootstrap_macro_f1_interval(counts_CC: np.ndarray, *, confidence: float = 0.
     return _percentiles(f1_RC.mean(axis=1), confidence)
 
 
-def mcnemar_test(first: Sequence[bool | None], second: Sequence[bool | None]) -> PairedTest:
+def mcnemar_test(
+    first: Sequence[bool | None], second: Sequence[bool | None], *, alternative: Alternative = "two-sided"
+) -> PairedTest:
     """Exact McNemar test: are the examples on which only one is right split evenly? None = no verdict.
 
-    p is that of a two-sided binomial test of the wins among wins + losses at 1/2; 1 where nothing differs.
+    p is that of a binomial test of the wins among wins + losses at 1/2; 1 where nothing differs.
     Source: McNemar 1947, Psychometrika 12; its exact form in Dietterich 1998, Neural Computation 10.
     """
     pairs = [(a, b) for a, b in zip(first, second, strict=True) if a is not None and b is not None]
     wins, losses = sum(a and not b for a, b in pairs), sum(b and not a for a, b in pairs)
-    p_value = float(stats.binomtest(wins, wins + losses, 0.5).pvalue) if wins + losses else 1.0
+    p_value = float(stats.binomtest(wins, wins + losses, 0.5, alternative).pvalue) if wins + losses else 1.0
     return PairedTest(p_value, wins, losses, len(pairs) - wins - losses)
 
 
 def paired_permutation_test(
-    first: Sequence[float | None], second: Sequence[float | None], *, seed: int = 0
+    first: Sequence[float | None],
+    second: Sequence[float | None],
+    *,
+    alternative: Alternative = "two-sided",
+    seed: int = 0,
 ) -> PairedTest:
     """Sign-flip test of the mean difference of paired continuous scores, as token F1. None = no verdict.
 
@@ -116,6 +126,7 @@ def paired_permutation_test(
             (changed,),
             lambda x, axis: x.mean(axis=axis),
             permutation_type="samples",
+            alternative=alternative,
             vectorized=True,
             n_resamples=PERMUTATIONS,
             batch=500,
@@ -123,6 +134,17 @@ def paired_permutation_test(
         )
         p_value = float(test.pvalue)
     return PairedTest(p_value, wins, losses, difference_N.size - wins - losses)
+
+
+def paired_power(n: int, gain: float, discordant: float, *, level: float = 0.05) -> float:
+    """The chance that McNemar's one-sided test at `level` on n examples finds a true gain.
+
+    gain: difference of the two accuracies; discordant: share of the examples on which only one of the two is right.
+    Exact over the wins, for the expected number of discordant examples.
+    """
+    changed = round(n * discordant)
+    needed = next((w for w in range(changed + 1) if stats.binom.sf(w - 1, changed, 0.5) <= level), changed + 1)
+    return float(stats.binom.sf(needed - 1, changed, (discordant + gain) / (2 * discordant)))
 
 
 def _percentiles(statistic_R: np.ndarray, confidence: float) -> Interval:

@@ -61,24 +61,41 @@ def step_line(metrics: Mapping[str, Any], total_steps: int) -> str:
     return " | ".join(parts + ([f"dev: {', '.join(dev)}"] if dev else []))
 
 
-def outcome(best: Mapping[str, Any]) -> str:
-    """The end of a run, from what best.json holds: for each task the initial and the best instruction with scores."""
+def outcome(best: Mapping[str, Any], spent: Mapping[str, str], run_folder: str) -> str:
+    """The end of a run, from what best.json holds: for each row what was spent, both instructions, and the claim."""
     lines = []
-    for task, entry in best.items():
+    for name, entry in best.items():
         baseline = entry["baseline"]
-        lines.append(f"{task}: held-out (dev) scores on {baseline['n']} examples, 95% intervals")
-        if entry["n"] != baseline["n"]:
-            lines.append(f"  failed calls: the best one's score is of {entry['n']} examples")
+        lines.append(f"{name}: accuracy on dev with 95% intervals; {spent.get(name, 'no race')}")
         lines.append(f"  initial  {_score(baseline)}  {baseline['instruction']!r}")
         if entry["instruction"] == baseline["instruction"]:
-            lines.append(f"  best     no rewrite of {entry['looked_at'] - 1} looked at scored higher")
-        else:
-            lines.append(f"  best     {_score(entry)}  {entry['instruction']!r} (step {entry['step']})")
             lines.append(
-                f"  The best was chosen among {entry['looked_at']} on these same examples, so its score flatters it: "
-                "evaluate.py measures both on the test split."
+                f"  best     the initial one: none of {entry['num_candidates'] - 1} rewrites is better by estimate"
             )
+            continue
+        lines.append(f"  best     {_score(entry)}  {entry['instruction']!r} (step {entry['step']})")
+        lines += [f"           {line}" for line in (_labels(entry), _claim(entry["test"])) if line]
+        command = f"python evaluate.py --prompts {run_folder}/log.jsonl --task {entry['task']}"
+        flattered = f"chosen among {entry['num_candidates']} on these examples, which flatters its score"
+        lines.append(f"  {flattered}; measure it: {command}")
     return "\n".join(lines)
+
+
+def _labels(entry: Mapping[str, Any]) -> str:
+    """Recall by label and the commonest answer of a classification; "" for other tasks."""
+    if not entry.get("recall"):
+        return ""
+    recall = ", ".join(f"{label} {_number(value, 2)}" for label, value in entry["recall"].items())
+    label, share = entry["majority"]
+    return f"recall: {recall}; commonest answer: {label} ({share:.0%})"
+
+
+def _claim(test: Mapping[str, Any] | None) -> str:
+    if test is None:
+        return "not tested: no dev examples were kept for it"
+    verdict = "better, proven" if test["proven"] else "within noise, not proven: nothing to deploy yet"
+    told = f"test on {test['n']} other examples: {test['wins']} won, {test['losses']} lost"
+    return f"{told}, one-sided p {test['p_value']:.2g}: {verdict}"
 
 
 def _score(entry: Mapping[str, Any]) -> str:

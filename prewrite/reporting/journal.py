@@ -50,6 +50,7 @@ class Journal:
                     "step": step,
                     "stage": 0,
                     **_asked(rollout.row),
+                    **({} if rollout.shown is None else {"parent": rollout.shown}),
                     "rewrite": rollout.output,
                     "reward": rollout.reward,
                     "reward_parts": dict(rollout.reward_parts),
@@ -71,6 +72,10 @@ class Journal:
         """The best instruction a task so far, into best.json, whole or not at all."""
         self.best = best
         write_whole(self.folder / "best.json", _json(best, indent=2) + "\n")
+
+    def write_totals(self, totals: Mapping[str, Any]) -> None:
+        """What the whole run cost, into totals.json, at its end."""
+        write_whole(self.folder / "totals.json", _json(totals, indent=2) + "\n")
 
     def _append(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         with (self.folder / name).open("a", encoding="utf-8", errors=_HALVES, newline="\n") as file:

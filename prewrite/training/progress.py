@@ -6,42 +6,48 @@ from functools import lru_cache
 
 from pydantic import TypeAdapter
 
-from prewrite.types import Scored
+from prewrite.types import Scored, Verdict
 
 
 @dataclass(frozen=True)
-class HeldOutScore:
-    """An instruction's score on held-out examples. n: those with a verdict; failed: the others.
+class Candidate:
+    """An instruction that a row may end with, and where it came from.
 
-    score: accuracy, None without any verdict; interval: its 95% interval.
+    step: optimizer steps taken when it was written. source: "initial", "train", "greedy" or "sampled" (for a look).
     """
 
-    instruction: str
     step: int
-    n: int
-    failed: int
-    score: float | None
-    interval: tuple[float, float] | None = None
-    macro_f1: float | None = None
-    recall: dict[str, float | None] | None = None
+    source: str
 
-    @property
-    def least_score(self) -> float:
-        """Its score were every answer that failed a wrong one: a failed call never makes a rewrite look better."""
-        return -1.0 if self.score is None else self.score * self.n / (self.n + self.failed)
+
+@dataclass(frozen=True)
+class Claim:
+    """The one test of a stage: the best instruction against the initial one, on dev examples that no race has read.
+
+    p_value: one-sided, of no gain. proven: p_value <= 0.05. wins, losses: examples for the best one; n: all compared.
+    """
+
+    proven: bool
+    p_value: float
+    wins: int
+    losses: int
+    n: int
 
 
 @dataclass
 class RowMemory:
-    """What the selection remembers of one instruction row.
+    """What the selection remembers of one instruction row, by instruction.
 
-    rewards: of every rewrite, those it was given in training. evaluated: the held-out scores by instruction.
+    train, dev: verdicts by example id, of training and of looks and races; what was never asked is missing. form: the
+    mean of what rewards of the text alone gave it.
     """
 
-    initial: HeldOutScore | None = None
-    best: HeldOutScore | None = None
-    rewards: dict[str, list[float]] = field(default_factory=dict)
-    evaluated: dict[str, HeldOutScore] = field(default_factory=dict)
+    candidates: dict[str, Candidate] = field(default_factory=dict)
+    train: dict[str, dict[str, Verdict]] = field(default_factory=dict)
+    dev: dict[str, dict[str, Verdict]] = field(default_factory=dict)
+    form: dict[str, float] = field(default_factory=dict)
+    best: str | None = None
+    claim: Claim | None = None
 
 
 @dataclass

@@ -12,24 +12,29 @@ from prewrite.types import InstructionRow, Sample, Sampled
 
 
 def build_requests(rows: Sequence[InstructionRow], tokenizer: Any, settings: RolloutSettings) -> list[list[int]]:
-    """Token ids of each row's request: the meta-instruction and the instruction as one user turn.
+    """`build_request` of each row; its UserError names the row by its number."""
+    return [
+        build_request(row, tokenizer, settings, where=f"instruction row {number}")
+        for number, row in enumerate(rows, start=1)
+    ]
+
+
+def build_request(
+    row: InstructionRow, tokenizer: Any, settings: RolloutSettings, *, extra: str = "", where: str = "instruction"
+) -> list[int]:
+    """Token ids of a row's request: the meta-instruction, the instruction, what else it shows, as one user turn.
 
     Raises UserError as `render_request` does, and where a request is longer than max_prompt_length.
     """
-    requests = []
-    for number, row in enumerate(rows, start=1):
-        turn = f"{settings.meta_instruction}\n\n{row.instruction}"
-        if row.information:
-            turn += f"\n\n{row.information}"
-        where = f"instruction row {number}"
-        request = render_request(tokenizer, turn, settings.chat_template_kwargs, where=where)
-        if len(request) > settings.max_prompt_length:
-            raise UserError(
-                f"{where}: its request has {len(request)} tokens; rollout.max_prompt_length is "
-                f"{settings.max_prompt_length}: shorten the instruction or raise the limit"
-            )
-        requests.append(request)
-    return requests
+    parts = [settings.meta_instruction, row.instruction, row.information or "", extra]
+    turn = "\n\n".join(part for part in parts if part)
+    request = render_request(tokenizer, turn, settings.chat_template_kwargs, where=where)
+    if len(request) > settings.max_prompt_length:
+        raise UserError(
+            f"{where}: its request has {len(request)} tokens; rollout.max_prompt_length is "
+            f"{settings.max_prompt_length}: shorten the instruction or raise the limit"
+        )
+    return request
 
 
 def roll_out(

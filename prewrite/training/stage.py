@@ -7,20 +7,22 @@ from typing import Any
 from prewrite.config import Config
 from prewrite.training.engines import Engines
 from prewrite.training.objectives.base import Objective
-from prewrite.training.objectives.held_out import HeldOutQuestions, Selection
+from prewrite.training.objectives.held_out import HeldOutQuestions
+from prewrite.training.objectives.requests import Requests
 from prewrite.training.objectives.rewrite import Rewrite
 from prewrite.training.objectives.rewrite_data import RewriteData, load_rewrite_data
+from prewrite.training.objectives.selection import Selection
 from prewrite.training.progress import Progress
 from prewrite.training.rollout import build_requests
 
 
 @dataclass(frozen=True)
 class Stage:
-    """requests, held_out_requests: token ids by row of the data."""
+    """held_out_requests: token ids by held-out row of the data."""
 
     config: Config
     data: RewriteData
-    requests: Sequence[Sequence[int]]
+    requests: Requests
     held_out_requests: Sequence[Sequence[int]]
 
     @property
@@ -34,9 +36,9 @@ class Stage:
 def load_stage(config: Config, tokenizer: Any) -> Stage:
     """Reads and checks all that needs no model. Raises UserError."""
     data = load_rewrite_data(config)
-    requests = build_requests(data.rows, tokenizer, config.rollout)
+    build_requests(data.rows, tokenizer, config.rollout)  # each is checked before a model loads
     held_out_requests = build_requests(data.held_out_rows, tokenizer, config.rollout)
-    return Stage(config, data, requests, held_out_requests)
+    return Stage(config, data, Requests(config, data, tokenizer), held_out_requests)
 
 
 def make_objective(stage: Stage, engines: Engines, progress: Progress) -> Objective:
@@ -47,4 +49,4 @@ def make_objective(stage: Stage, engines: Engines, progress: Progress) -> Object
         held_out = Selection(config, data, task_model, journal, progress)
     elif journal is not None:
         held_out = HeldOutQuestions(config, data, task_model, journal)
-    return Rewrite(config, data, stage.requests, stage.held_out_requests, task_model, held_out)
+    return Rewrite(config, data, stage.requests, stage.held_out_requests, task_model, held_out, progress)

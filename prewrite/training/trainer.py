@@ -47,18 +47,31 @@ class Trainer:
 
     def run(self) -> None:
         """Trains to the last step. Raises UserError past the share of failed calls."""
-        console = Console(self.total_steps, is_main=self.world.is_main)
+        console, started = Console(self.total_steps, is_main=self.world.is_main), time.perf_counter()
         try:
+            console.say(self.objective.outlook(self.total_steps, self.config.rollouts_per_step(self.world.size)))
             push(self.engines.policy, self.engines.sampler)
             self._evaluate_untrained(console)
-            while self.progress.step < self.total_steps:
+            while self.progress.step < self.total_steps and self._affords_batch(console):
                 self._train_on_fresh_rollouts(console)
+            self.objective.finish(self.progress.step, self.engines.sampler)
+            totals = {"steps": self.progress.step, "seconds": time.perf_counter() - started} | self.objective.counts()
         finally:
             console.close()
         if self.engines.journal is not None:
+            self.engines.journal.write_totals(totals)
             if summary := self.objective.summary():
                 console.say(summary)
             console.say(f"run folder: {self.engines.journal.folder}")
+
+    def _affords_batch(self, console: Console) -> bool:
+        """Whether the budget has room for another rollout batch; where it has none, training ends here."""
+        if self.objective.affords(self.groups_per_batch * self.num_generations):
+            return True
+        console.say(f"training ends after step {self.progress.step}: the rest of the budget is for choosing")
+        if self.progress.step:
+            self._save()
+        return False
 
     def _train_on_fresh_rollouts(self, console: Console) -> None:
         """One rollout batch and the optimizer steps on it, each written down when it ends."""
@@ -103,16 +116,19 @@ class Trainer:
         with self._clock("push"):
             push(self.engines.policy, self.engines.sampler)
         metrics = self.objective.counts() | self._throughput(rollouts, batch)
-        self.objective.remember(rollouts)
+        self.objective.remember(rollouts, first_step - 1)
         is_last = self.progress.step >= self.total_steps
         if is_last or self._due(self.config.selection.eval_steps, first_step):
             with self._clock("dev"):
                 metrics |= self.objective.evaluate(self.progress.step, self.engines.sampler)
         if is_last or self._due(self.config.training.save_steps, first_step):
-            journal = self.engines.journal
-            folder = distributed.broadcast(journal.folder if journal else None)
-            save_checkpoint(self.engines.policy, self.engines.tokenizer, folder / "checkpoints", self.progress.step)
+            self._save()
         return metrics
+
+    def _save(self) -> None:
+        journal = self.engines.journal
+        folder = distributed.broadcast(journal.folder if journal else None)
+        save_checkpoint(self.engines.policy, self.engines.tokenizer, folder / "checkpoints", self.progress.step)
 
     def _collect(self) -> tuple[list[Rollout], int]:
         """A batch of scored groups, with advantages, and the number of refills it took.
@@ -138,7 +154,17 @@ class Trainer:
             leave_one_out=self.config.loss.leave_one_out,
         )
         return [
-            Rollout(one.sample, one.row, index, one.output, one.reward, one.reward_parts, advantage)
+            Rollout(
+                one.sample,
+                one.row,
+                index,
+                one.output,
+                one.reward,
+                one.reward_parts,
+                advantage,
+                shown=one.shown,
+                verdicts=one.verdicts,
+            )
             for (index, one), advantage in zip(scored, advantages.tolist(), strict=True)
         ], max(0, refills)
 
@@ -150,12 +176,12 @@ class Trainer:
         ]
 
         def read(group: int, sample: Sample) -> Sampled:
-            sampled = self.objective.read(chosen[group], group, sample)
+            sampled = self.objective.read(chosen[group], group, draw, sample)
             self.objective.score_ahead(sampled, draw)
             return sampled
 
         with self._clock("rollout"):
-            requests = [self.objective.requests[index] for index in chosen]
+            requests = [self.objective.request(index, group, draw) for group, index in enumerate(chosen)]
             sampled = roll_out(self.engines.sampler, requests, self.num_generations, self.world, read)
         with self._clock("scoring"):
             mine = list(zip(sampled, self.objective.score(sampled, draw), strict=True))
@@ -163,8 +189,17 @@ class Trainer:
         self.progress.place += self.groups_per_batch
         self.progress.draws += 1
         scored = [
-            Scored(one.sample, one.row, one.group, one.output, None if total != total else total, parts)
-            for (one, parts), total in zip(shared, self._totals([parts for _, parts in shared]), strict=True)
+            Scored(
+                one.sample,
+                one.row,
+                one.group,
+                one.output,
+                None if total != total else total,
+                mark.parts,
+                shown=one.shown,
+                verdicts=mark.verdicts,
+            )
+            for (one, mark), total in zip(shared, self._totals([mark.parts for _, mark in shared]), strict=True)
         ]
         size = self.num_generations
         return [scored[start : start + size] for start in range(0, len(scored), size)]

@@ -9,6 +9,7 @@ import threading
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from prewrite.errors import UserError
 from prewrite.tasks.base import Task
 from prewrite.types import Answer, Call, Example, Verdict
 
-REWRITE_TOKENS, PROPOSAL_TOKENS = 256, 1024
+REWRITE_TOKENS = 256
 ROUNDS_OF_DRAWS = 6
 BY_HAND = {
     "gsm8k": "Solve this problem. Think step by step, write down every calculation, check the result, and end with the "
@@ -32,6 +33,7 @@ BY_HAND = {
     "the internet. Answer with one of World, Sports, Business, Sci/Tech.",
     "boolq": "Read the passage, then answer the question. Answer yes if the passage says that it is so, otherwise no.",
     "sst2": "Is the following sentence positive or negative? Answer with one word: positive or negative.",
+    "sentiment": "Is the following sentence positive or negative? Answer with one word: positive or negative.",
     "cb": "Read the premise and the hypothesis. Answer entailment if the premise means that the hypothesis is true, "
     "contradiction if it means that it is false, and neutral if it leaves that open.",
 }
@@ -52,9 +54,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 class Servers:
     """Endpoints that serve one model and share its calls, each call always at the same one. Safe from any thread."""
 
-    def __init__(self, arguments: argparse.Namespace, *, temperature: float, max_tokens: int):
+    def __init__(
+        self, arguments: argparse.Namespace, *, temperature: float, max_tokens: int, system_prompt: str | None = None
+    ):
         settings = TaskModelSettings(
             model=arguments.model,
+            system_prompt=system_prompt,
             temperature=temperature,
             max_tokens=max_tokens,
             concurrency=arguments.concurrency,
@@ -85,6 +90,18 @@ class Servers:
         self._threads.shutdown(wait=False, cancel_futures=True)
         for model in self.models:
             model.close()
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One task's rows and servers. seed: of this run; train and dev are cut by it as a run of ours cuts them."""
+
+    task: Task
+    train: Sequence[Example]
+    dev: Sequence[Example]
+    servers: Servers
+    arguments: argparse.Namespace
+    seed: int
 
 
 def ask_and_grade(

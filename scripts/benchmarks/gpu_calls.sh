@@ -4,7 +4,9 @@
 # (or, where they ended, starts them anew; they go on with the lines they have).
 #   usage: MODEL=<folder> STATE=<folder kept between calls> OUT=<folder of results> \
 #          [SERVERS=3] [WAIT=560 seconds] [SIDE_BY_SIDE=6] [VERDICTS="flags"] [OPTIMIZERS="flags"] [SERVER_ARGS="flags"] \
-#          scripts/benchmarks/gpu_calls.sh [job ...]        a job is verdicts:<task> or optimizers:<task>
+#          scripts/benchmarks/gpu_calls.sh [job ...]
+# A job is verdicts:<task> or optimizers:<task>; a third part, as in optimizers:gsm8k:one_parent, is a folder of results of
+# its own, and adds the flags that the variable ONE_PARENT holds.
 # PREWRITE_DATA names the data. Lines and logs come as $OUT/results.tgz, written anew about every 45 s.
 set -uo pipefail
 : "${MODEL:?}" "${STATE:?}" "${OUT:?}"
@@ -21,7 +23,7 @@ start() { # name, then the command
   setsid nohup "$@" >>"$STATE/logs/$name.log" 2>&1 </dev/null &
   echo $! >"$STATE/pids/$name"
 }
-save() { tar czf "$OUT/results.tmp" -C "$STATE" results logs && mv "$OUT/results.tmp" "$OUT/results.tgz"; }
+save() { tar czf "$OUT/results.tmp" --exclude=checkpoints -C "$STATE" results logs && mv "$OUT/results.tmp" "$OUT/results.tgz"; }
 
 # The KV cache is given in bytes: engines that start together would count each other's memory as their own.
 for n in $(seq 0 $((servers - 1))); do
@@ -47,19 +49,22 @@ echo "${#up[@]} servers up, $(left) s left"
 waiting=("$@")
 while [ "$(left)" -gt 0 ]; do
   running=0
-  for job in "$@"; do ! lives "${job/:/-}" || running=$((running + 1)); done
+  for job in "$@"; do ! lives "${job//:/-}" || running=$((running + 1)); done
   while [ ${#waiting[@]} -gt 0 ] && [ "$running" -lt "${SIDE_BY_SIDE:-6}" ]; do
     job=${waiting[0]} waiting=("${waiting[@]:1}")
-    lives "${job/:/-}" && continue
+    lives "${job//:/-}" && continue
     flags=${VERDICTS-}; [ "${job%%:*}" = verdicts ] || flags=${OPTIMIZERS-}
+    rest=${job#*:} label=
+    [ "$rest" = "${rest#*:}" ] || label=${rest#*:}
+    more=${label^^}; [ -z "$label" ] || flags="$flags ${!more-}"
     # shellcheck disable=SC2086  # flags are words
-    start "${job/:/-}" python3 "scripts/benchmarks/${job%%:*}.py" --task "${job#*:}" --base-urls "${up[@]}" \
-      --model task --out "$STATE/results" $flags
+    start "${job//:/-}" python3 "scripts/benchmarks/${job%%:*}.py" --task "${rest%%:*}" --base-urls "${up[@]}" \
+      --model task --out "$STATE/results${label:+/$label}" $flags
     running=$((running + 1))
   done
   [ "$running" -gt 0 ] || break
   sleep 3
-  [ $(($(date +%s) % 45)) -ge 3 ] || { save; echo "$(left) s left: $(wc -l "$STATE"/results/*.jsonl 2>/dev/null | awk '{print $2 "=" $1}' | xargs -n1 basename | xargs)"; }
+  [ $(($(date +%s) % 45)) -ge 3 ] || { save; echo "$(left) s left: $(wc -l "$STATE"/results/{,*/}*.jsonl 2>/dev/null | awk '{print $2 "=" $1}' | xargs -n1 basename | xargs)"; }
 done
 echo "${running:-0} jobs run on, ${#waiting[@]} have not begun, $(left) s left"
 for log in "$STATE"/logs/{optimizers,verdicts}-*.log; do [ ! -f "$log" ] || { echo "== $log"; tail -n 4 "$log"; }; done

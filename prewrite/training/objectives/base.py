@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from prewrite.config import RewardSettings
 from prewrite.engine.sampler import Sampler
 from prewrite.rewards import Reward, get_reward
-from prewrite.types import Rollout, Row, Sample, Sampled
+from prewrite.types import Rollout, Row, Sample, Sampled, Verdict
 
 Parts = dict[str, float | None]
 
@@ -32,22 +32,37 @@ def weighted_rewards(settings: RewardSettings) -> list[WeightedReward]:
     return entries
 
 
+@dataclass(frozen=True)
+class Mark:
+    """What scoring says of one sample.
+
+    parts: the reward parts, by reward; one that does not concern the row is missing. verdicts: those of the task model
+    on train examples, () where it was not asked on any.
+    """
+
+    parts: Parts
+    verdicts: tuple[Verdict, ...] = ()
+
+
 class Objective(Protocol):
     """Requests to answer, scores of the answers, and an evaluation on what training does not see.
 
-    requests: token ids of each row's request. Every method but `read` and `score_ahead` is
-    called on every rank at the same point of a step.
+    Every method but `request`, `read` and `score_ahead` is called on every rank at the same point of a step. draw: the
+    number of the rollout batch; with the group and the seed it decides what is asked and what it is scored on.
     """
 
-    requests: Sequence[Sequence[int]]
     rewards: Sequence[WeightedReward]
 
     @property
     def rows(self) -> Sequence[Row]:
-        """What the requests were made from."""
+        """What the requests are made from."""
         ...
 
-    def read(self, index: int, group: int, sample: Sample) -> Sampled:
+    def request(self, index: int, group: int, draw: int) -> Sequence[int]:
+        """Token ids of the request that a group of row `index` answers, the same on every rank."""
+        ...
+
+    def read(self, index: int, group: int, draw: int, sample: Sample) -> Sampled:
         """What a sample of row `index` answers, cleaned once; it travels from here on."""
         ...
 
@@ -55,24 +70,32 @@ class Objective(Protocol):
         """Starts what `score` will wait for, while other samples are still being written. Raises nothing."""
         ...
 
-    def score(self, sampled: Sequence[Sampled], draw: int) -> list[Parts]:
-        """The reward parts of this rank's samples, by reward; one that does not concern the row is missing.
-
-        draw: a number of the rollout batch; with the group and the seed it decides what they are scored on. The ranks
-        fail together (`prewrite.engine.distributed.together`).
-        """
+    def score(self, sampled: Sequence[Sampled], draw: int) -> list[Mark]:
+        """The marks of this rank's samples. The ranks fail together (`prewrite.engine.distributed.together`)."""
         ...
 
-    def remember(self, rollouts: Sequence[Rollout]) -> None:
-        """Takes notice of a step's rollouts, for the next `evaluate`."""
+    def remember(self, rollouts: Sequence[Rollout], step: int) -> None:
+        """Takes notice of a batch's rollouts. step: the optimizer steps taken before them."""
+        ...
+
+    def affords(self, num_rollouts: int) -> bool:
+        """Whether the budget has room for another batch, beside what the end needs. The same on every rank."""
         ...
 
     def evaluate(self, step: int, sampler: Sampler) -> dict[str, float]:
         """The held-out scores at a step, as the step's line shows them; step 0: before training."""
         ...
 
+    def finish(self, step: int, sampler: Sampler) -> dict[str, float]:
+        """What training ends with: choosing the best, and testing it."""
+        ...
+
     def counts(self) -> dict[str, float]:
         """What scoring has cost since the start, over all ranks, by the name of the metric."""
+        ...
+
+    def outlook(self, steps: int, num_rollouts: int) -> str:
+        """What will be spent, in words, before anything is. num_rollouts: of a step."""
         ...
 
     def summary(self) -> str:

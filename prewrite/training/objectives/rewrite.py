@@ -1,10 +1,12 @@
 """The objective `rewrite`: the policy rewrites instructions, and the task model's success with them is the reward."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from prewrite.asking import MINI_BATCH, Asking
 from prewrite.asking.cleaning import clean_rewrite
+from prewrite.asking.guards import Fault, quotes_request
 from prewrite.asking.questions import Question, Scoring, evaluate
 from prewrite.config import Config
 from prewrite.engine import distributed
@@ -12,10 +14,15 @@ from prewrite.engine.sampler import Sampler
 from prewrite.engine.task_model import TaskModel
 from prewrite.errors import UserError
 from prewrite.rewards import Skip
-from prewrite.training.objectives.base import Parts
+from prewrite.training.objectives.base import Mark, Parts
+from prewrite.training.objectives.call_plan import outlook, race_calls, reserve
 from prewrite.training.objectives.held_out import HeldOut
+from prewrite.training.objectives.requests import Request, Requests
 from prewrite.training.objectives.rewrite_data import RewriteData
-from prewrite.types import Evaluation, Example, InstructionRow, Rollout, Sample, Sampled
+from prewrite.training.progress import Progress
+from prewrite.types import Evaluation, Example, InstructionRow, Rollout, Sample, Sampled, Verdict
+
+SPARE = 1.3  # fresh rewrites drawn for each that is wanted: some are alike, or faulty
 
 
 class Rewrite:
@@ -25,26 +32,36 @@ class Rewrite:
         self,
         config: Config,
         data: RewriteData,
-        requests: Sequence[Sequence[int]],
+        requests: Requests,
         held_out_requests: Sequence[Sequence[int]],
         task_model: TaskModel,
         held_out: HeldOut | None,
+        progress: Progress,
     ):
-        self.data, self.rewards = data, data.rewards
+        self.config, self.data, self.rewards = config, data, data.rewards
         self.requests, self.held_out_requests = requests, held_out_requests
-        self.task_model, self.held_out = task_model, held_out
+        self.task_model, self.held_out, self.progress = task_model, held_out, progress
         self.scoring: Scoring = config.task_model.scoring
-        self.seed = config.seed
-        self.examples_per_rewrite, self.num_sampled = config.reward.examples_per_rewrite, config.selection.num_sampled
+        self._drawn: dict[tuple[int, int], Request] = {}
+        self._update_requests()
 
     @property
     def rows(self) -> Sequence[InstructionRow]:
         """The instruction rows."""
         return self.data.rows
 
-    def read(self, index: int, group: int, sample: Sample) -> Sampled:
+    def request(self, index: int, group: int, draw: int) -> Sequence[int]:
+        """The row's instruction, or a better one of it, to be rewritten."""
+        if not any(drawn == draw for drawn, _ in self._drawn):
+            self._drawn.clear()
+        request = self._drawn[draw, group] = self.requests.draw(index, f"{draw}/{group}")
+        return request.token_ids
+
+    def read(self, index: int, group: int, draw: int, sample: Sample) -> Sampled:
         """The sample with the rewrite in it."""
-        return Sampled(sample, self.rows[index], group, clean_rewrite(sample.text))
+        row, request = self.rows[index], self._drawn[draw, group]
+        shown = None if request.parent == row.instruction else request.parent
+        return Sampled(sample, row, group, clean_rewrite(sample.text), shown=shown)
 
     def score_ahead(self, sampled: Sampled, draw: int) -> None:
         """Starts the sample's calls, so that they are under way while others are written."""
@@ -54,14 +71,14 @@ class Rewrite:
                     if question is not None:
                         self.task_model.ask_ahead(question.calls(self.scoring))
 
-    def score(self, sampled: Sequence[Sampled], draw: int) -> list[Parts]:
+    def score(self, sampled: Sequence[Sampled], draw: int) -> list[Mark]:
         """See `Objective.score`; raises UserError past the share of failed calls."""
         with distributed.together("scoring rewrites"):
-            parts = self._score(sampled, draw)
+            marks = self._score(sampled, draw)
             self.task_model.check_failure_share()
-        return parts
+        return marks
 
-    def _score(self, sampled: Sequence[Sampled], draw: int) -> list[Parts]:
+    def _score(self, sampled: Sequence[Sampled], draw: int) -> list[Mark]:
         evaluations = {asking: self._evaluations(sampled, asking, draw) for asking in self._ways()}
         parts: list[Parts] = [{} for _ in sampled]
         for entry in self.rewards:
@@ -78,7 +95,18 @@ class Rewrite:
             for part, score in zip(parts, scores, strict=True):
                 if not isinstance(score, Skip):
                     part[reward.name] = score
-        return parts
+        return [
+            Mark(part, self._train_verdicts(_instruction(one), index, evaluations))
+            for index, (one, part) in enumerate(zip(sampled, parts, strict=True))
+        ]
+
+    def _train_verdicts(
+        self, row: InstructionRow, index: int, evaluations: Mapping[Asking, Sequence[Evaluation | None]]
+    ) -> tuple[Verdict, ...]:
+        """What the estimate reads of sample `index`: the verdicts of the way of asking that dev is asked by."""
+        own = evaluations.get(self.data.asking_of(row))
+        evaluation = own[index] if own is not None and self.data.dev else None
+        return evaluation.verdicts if evaluation is not None else ()
 
     def examples(self, row: InstructionRow, group: int, draw: int, asking: Asking | None) -> list[Example]:
         """The mini-batch that scores a group: the same on every rank, another one for every group and draw.
@@ -88,25 +116,44 @@ class Rewrite:
         if asking is not None and not self._concerns(row, asking):
             return []
         pool = self.data.train.get(row.dataset_name, ())
-        return (asking or MINI_BATCH).draw(row, pool, self.examples_per_rewrite, f"{self.seed}/{draw}/{group}")
+        return (asking or MINI_BATCH).draw(
+            row, pool, self.config.reward.examples_per_rewrite, f"{self.config.seed}/{draw}/{group}"
+        )
 
-    def remember(self, rollouts: Sequence[Rollout]) -> None:
-        """The rewards of a step's rewrites: the best of them are candidates of the next evaluation."""
+    def remember(self, rollouts: Sequence[Rollout], step: int) -> None:
+        """Takes the verdicts in, and makes of them what the next requests show. Collective."""
         if self.held_out is not None:
-            self.held_out.remember(rollouts)
+            self.held_out.remember(rollouts, step)
+        self._update_requests()
+
+    def affords(self, num_rollouts: int) -> bool:
+        """Whether another batch fits beside the last look, the race and the test."""
+        most = self.config.budget.max_task_calls
+        if most is None:
+            return True
+        return self._spent() + num_rollouts * self._calls_each() + reserve(self.config, self.data) <= most
 
     def evaluate(self, step: int, sampler: Sampler) -> dict[str, float]:
         """Greedy rewrites, and new samples, of every held-out row, judged on held-out examples. Collective."""
         shown: dict[str, float] = {}
+        num_sampled = self.config.selection.num_sampled
         if step == 0:
             with distributed.together("judging the initial instruction"):
                 shown = self.held_out.evaluate_initial() if self.held_out is not None else {}
-            if not self.num_sampled:
+            if not num_sampled:
                 return shown
         greedy = self._write(sampler, 1, greedy=True)
-        sampled = self._write(sampler, self.num_sampled, greedy=False)
+        sampled = self._write(sampler, num_sampled, greedy=False)
         with distributed.together("judging rewrites on held-out examples"):
             return shown | self.held_out.evaluate(step, greedy, sampled) if self.held_out is not None else {}
+
+    def finish(self, step: int, sampler: Sampler) -> dict[str, float]:
+        """The race among all rewrites, fresh ones where few are known, and the test of its winner. Collective."""
+        calls = race_calls(self.config, self.data, self._spent())
+        wanted = distributed.broadcast(self.held_out.wanted_samples(calls) if self.held_out is not None else 0)
+        fresh = self._write(sampler, int(SPARE * wanted), greedy=False)
+        with distributed.together("choosing the best rewrite"):
+            return self.held_out.finish(step, fresh, calls) if self.held_out is not None else {}
 
     def counts(self) -> dict[str, float]:
         """Calls of the task model since the start, over all ranks."""
@@ -119,6 +166,10 @@ class Rewrite:
         }
         return {name: float(sum(part[name] for part in distributed.gather(mine))) for name in mine}
 
+    def outlook(self, steps: int, num_rollouts: int) -> str:
+        """The calls by part, at most."""
+        return outlook(self.config, self.data, steps, num_rollouts * self._calls_each())
+
     def summary(self) -> str:
         """The initial and the best instruction with their scores."""
         return self.held_out.summary() if self.held_out is not None else ""
@@ -129,9 +180,28 @@ class Rewrite:
             return [[] for _ in self.held_out_requests]
         samples = sampler.sample(self.held_out_requests, [count] * len(self.held_out_requests), greedy=greedy)
         return [
-            ["" if sample.finish_reason == "length" else clean_rewrite(sample.text) for sample in own]
-            for own in samples
+            [
+                "" if sample.finish_reason == "length" else self._unquoted(row, clean_rewrite(sample.text))
+                for sample in own
+            ]
+            for row, own in zip(self.data.held_out_rows, samples, strict=True)
         ]
+
+    def _update_requests(self) -> None:
+        """What requests may show, from rank 0, which knows all verdicts, to every rank."""
+        if self.config.selection.num_parents == 1 and not self.config.rollout.context_share:
+            return
+        with distributed.together("choosing what is rewritten next"):
+            briefs = self.held_out.briefs() if self.held_out is not None else []
+        self.requests.briefs = distributed.broadcast(briefs) or self.requests.briefs
+
+    def _spent(self) -> int:
+        return int(self.counts()["task_calls"])
+
+    def _calls_each(self) -> int:
+        """Calls of one rewrite, at most."""
+        sizes = [self.config.reward.examples_per_rewrite if way.uses_examples else 1 for way in self._ways()]
+        return sum(sizes)
 
     def _ways(self) -> list[Asking]:
         """The ways of asking that rewards read, each once."""
@@ -152,10 +222,24 @@ class Rewrite:
         for one in sampled:
             row = _instruction(one)
             examples = self.examples(row, one.group, draw, asking)
-            is_asked = self._concerns(row, asking) and asking.fault(one.sample, one.output, row, examples) is None
+            is_asked = self._concerns(row, asking) and self._fault(one, asking, examples, draw) is None
             task = self.data.tasks[row.dataset_name]
             questions.append(Question(asking, task, row, one.output, examples) if is_asked else None)
         return questions
+
+    def _fault(self, one: Sampled, asking: Asking, examples: Sequence[Example], draw: int) -> Fault | None:
+        """The faults of a rewrite, with those of what its request showed."""
+        row, request = _instruction(one), self._drawn.get((draw, one.group))
+        if not self._unquoted(row, one.output):
+            return "quotes_request" if one.output else asking.fault(one.sample, one.output, row, examples)
+        if request is None:
+            return asking.fault(one.sample, one.output, row, examples)
+        known = row if one.shown is None else replace(row, instruction=f"{row.instruction}\n{one.shown}")
+        return asking.fault(one.sample, one.output, known, [*examples, *request.shown])
+
+    def _unquoted(self, row: InstructionRow, rewrite: str) -> str:
+        """The rewrite, or "" where it repeats what the policy was told to do with the instruction."""
+        return "" if quotes_request(rewrite, row.instruction, self.config.rollout.meta_instruction) else rewrite
 
 
 def _instruction(sampled: Sampled) -> InstructionRow:

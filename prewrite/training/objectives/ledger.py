@@ -1,0 +1,164 @@
+"""What is known of every instruction of every row: all verdicts that were paid for, and what they make of it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from prewrite.asking.questions import Asked, Question, Scoring, answers_bar, evaluate
+from prewrite.config import Config
+from prewrite.evaluation.summary import summarise
+from prewrite.reporting.journal import Journal
+from prewrite.tasks.base import Task
+from prewrite.training.objectives.call_plan import race_examples
+from prewrite.training.objectives.estimate import Estimate, estimate_worth
+from prewrite.training.objectives.rewrite_data import RewriteData, row_names
+from prewrite.training.progress import Candidate, Progress, RowMemory
+from prewrite.types import Evaluation, Example, InstructionRow, Rollout, Verdict
+
+
+class Ledger:
+    """Asks, remembers and writes down. Rank 0 alone holds one. A row goes by its index in the data.
+
+    names: of the rows. memory: what is known, by name; it belongs to the run's progress. race_examples: those of
+    looks and races, by row.
+    """
+
+    def __init__(self, config: Config, data: RewriteData, task_model: Asked, journal: Journal, progress: Progress):
+        self.config, self.data, self.task_model, self.journal = config, data, task_model, journal
+        self.scoring: Scoring = config.task_model.scoring
+        self.names = row_names(data.rows)
+        self.memory = progress.memory
+        for name, row in zip(self.names, data.rows, strict=True):
+            memory = self.memory.setdefault(name, RowMemory())
+            memory.candidates.setdefault(row.instruction, Candidate(0, "initial"))
+        self.race_examples = [race_examples(config, data, row) for row in data.rows]
+        self.value = {task.name: _value(config, data, task) for task in data.tasks.values()}
+
+    def of(self, index: int) -> RowMemory:
+        """The memory of a row."""
+        return self.memory[self.names[index]]
+
+    def take_in(self, rollouts: Sequence[Rollout], step: int) -> None:
+        """Takes in what a step's rewrites did on train examples. step: the optimizer steps taken before them."""
+        form_rewards = [entry for entry in self.data.rewards if entry.reward.asking is None]
+        for rollout in rollouts:
+            if not rollout.verdicts or not isinstance(rollout.row, InstructionRow):
+                continue
+            memory = self.of(self.data.rows.index(rollout.row))
+            memory.candidates.setdefault(rollout.output, Candidate(step, "train"))
+            seen = {verdict.example_id: verdict for verdict in rollout.verdicts if verdict.correct is not None}
+            memory.train.setdefault(rollout.output, {}).update(seen)
+            parts = [rollout.reward_parts.get(entry.reward.name) or 0.0 for entry in form_rewards]
+            memory.form[rollout.output] = sum(
+                entry.weight * part for entry, part in zip(form_rewards, parts, strict=True)
+            )
+
+    def worth(self, index: int) -> dict[str, Estimate]:
+        """The estimate of every instruction of a row, from all verdicts on train and the race's part of dev."""
+        row, memory = self.data.rows[index], self.of(index)
+        value = self.value[row.dataset_name]
+        scores = {
+            text: {
+                example: value(verdict)
+                for example, verdict in (memory.train.get(text, {}) | memory.dev.get(text, {})).items()
+            }
+            for text in memory.candidates
+        }
+        estimates = estimate_worth(scores, {text: (c.step, c.source) for text, c in memory.candidates.items()})
+        weight = self._weight_of_verdicts(row)
+        return {
+            text: Estimate(estimate.mean + memory.form.get(text, 0.0) / weight, estimate.sd)
+            for text, estimate in estimates.items()
+        }
+
+    def add(self, index: int, texts: Sequence[str], step: int, source: str) -> None:
+        """New candidates of a row; "" is none."""
+        for text in texts:
+            if text:
+                self.of(index).candidates.setdefault(text, Candidate(step, source))
+
+    def ask(self, index: int, texts: Sequence[str], examples: Sequence[Example], role: str) -> None:
+        """Sees to it that each instruction has its verdict on each example; what is known is not asked again."""
+        known = self.of(index).dev
+        missing = {
+            text: [example for example in examples if example.id not in known.get(text, {})]
+            for text in dict.fromkeys(filter(None, texts))
+        }
+        for evaluation in self.answers(index, {text: own for text, own in missing.items() if own}, role):
+            verdicts = {verdict.example_id: verdict for verdict in evaluation.verdicts}
+            known.setdefault(evaluation.instruction, {}).update(verdicts)
+
+    def answers(self, index: int, asked: Mapping[str, Sequence[Example]], role: str) -> list[Evaluation]:
+        """The evaluation of each instruction on its own examples, all calls under way at once."""
+        name, row = self.names[index], self.data.rows[index]
+        task, asking = self.data.tasks[row.dataset_name], self.data.asking_of(row)
+        questions = [Question(asking, task, row, text, examples) for text, examples in asked.items()]
+        with answers_bar(f"{name} dev, {role}", sum(map(len, asked.values())), leave=False) as progress:
+            return evaluate(questions, self.task_model, scoring=self.scoring, progress=progress)
+
+    def mean(self, index: int, texts: Sequence[str]) -> float:
+        """The mean score of some instructions over the examples of a look; a failed call counts as wrong."""
+        row, known = self.data.rows[index], self.of(index).dev
+        looked = [example.id for example in self.race_examples[index][: self.config.selection.eval_examples]]
+        values = [self.value[row.dataset_name](known[text][example]) for text in texts if text for example in looked]
+        return sum(values) / len(values) if values else float("nan")
+
+    def entry(self, index: int, text: str, worth: Mapping[str, Estimate]) -> dict[str, Any]:
+        """What best.json says of an instruction: the estimate, and the scores on the dev examples it was asked on."""
+        verdicts = list(self.of(index).dev.get(text, {}).values())
+        return {"estimate": worth[text].mean, "sd": worth[text].sd, **self._summary(index, text, verdicts)}
+
+    def write_line(
+        self,
+        index: int,
+        text: str,
+        role: str,
+        step: int | None,
+        estimate: Estimate | None,
+        verdicts: Sequence[Verdict] | None = None,
+    ) -> None:
+        """A line of dev.jsonl. verdicts: those of the test; None = all that the instruction has on the race's part."""
+        shown = list(self.of(index).dev.get(text, {}).values()) if verdicts is None else verdicts
+        line: dict[str, Any] = {"step": step, "task": self.data.rows[index].dataset_name, "row": self.names[index]}
+        line |= {"role": role, "rewrite": text, **self._summary(index, text, shown)}
+        if estimate is not None:
+            line |= {"estimate": estimate.mean, "sd": estimate.sd}
+        self.journal.write_dev(line | {"verdicts": [verdict.correct for verdict in shown]})
+
+    def _summary(self, index: int, text: str, verdicts: Sequence[Verdict]) -> dict[str, Any]:
+        """What dev.jsonl and best.json say of an instruction's verdicts."""
+        summary = summarise(self.data.tasks[self.data.rows[index].dataset_name], Evaluation(text, "", tuple(verdicts)))
+        accuracy = summary.accuracy
+        return {
+            "n": summary.n - summary.failed,
+            "failed": summary.failed,
+            "score": accuracy.value if accuracy else None,
+            "interval": (accuracy.interval.low, accuracy.interval.high) if accuracy else None,
+            "macro_f1": summary.macro_f1.value if summary.macro_f1 else None,
+            "recall": summary.recall,
+            "majority": summary.majority,
+        }
+
+    def _weight_of_verdicts(self, row: InstructionRow) -> float:
+        asked = [e.weight for e in self.data.rewards if e.reward.asking and self.data.asks_about(row, e.reward.asking)]
+        return sum(asked) or 1.0
+
+
+def _value(config: Config, data: RewriteData, task: Task) -> Callable[[Verdict], float]:
+    """A verdict's score, 0 for a failed call.
+
+    accuracy: right or wrong. f1: token F1. balanced_accuracy: right answers of rare labels count more, so that the mean
+    is the mean recall; it also stands in for macro-F1, which is no mean over examples.
+    """
+    metric = config.selection.metric
+    names = {entry.reward.name for entry in data.rewards}
+    if metric is None and task.kind == "open_question" and any("f1" in name for name in names):
+        metric = "f1"
+    if metric is None and task.kind == "classification" and any("f1" in name for name in names):
+        metric = "balanced_accuracy"
+    if metric == "f1" and task.kind == "open_question":
+        return lambda verdict: verdict.f1 or 0.0
+    if metric == "balanced_accuracy" and task.kind == "classification":
+        golds = [str(example.target) for part in (data.train, data.dev) for example in part.get(task.name, ())]
+        weight = {label: len(golds) / (len(task.labels) * max(1, golds.count(label))) for label in task.labels}
+        return lambda verdict: weight[str(verdict.target)] * float(verdict.correct is True)
+    return lambda verdict: float(verdict.correct is True)

@@ -1,0 +1,74 @@
+"""A race among instructions: halving rounds on shared dev examples, so that most calls go to those that may be best."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+FINALISTS = 4
+LEAST_EXAMPLES = 6  # of the first round, for each contender
+
+
+@dataclass(frozen=True)
+class Round:
+    """contenders: how many take part; examples: how many dev examples each has been asked on when it ends."""
+
+    contenders: int
+    examples: int
+
+
+def plan_race(calls: int, candidates: int, examples: int) -> list[Round]:
+    """The rounds of a race that spends at most `calls`, among at most `candidates`, on at most `examples`.
+
+    Successive halving (Karnin, Koren and Somekh 2013, "Almost optimal exploration in multi-armed bandits"): rounds cost
+    alike, the better half goes on. It begins with as many contenders, a power of two, as leave LEAST_EXAMPLES to each
+    in the first round. [] where that is not even two.
+    """
+    contenders = 1
+    while 2 * contenders <= candidates and _cost(2 * contenders) <= calls:
+        contenders *= 2
+    if contenders < 2 or not examples:
+        return []
+    sizes = _sizes(contenders)
+    rounds, asked, share = [], 0, calls // len(sizes)
+    for size in sizes:
+        asked = min(examples, asked + share // size)
+        rounds.append(Round(size, asked))
+        if asked == examples:
+            break
+    return rounds
+
+
+def race_cost(plan: Sequence[Round]) -> int:
+    """Calls of a race, at most."""
+    asked = [0, *(planned.examples for planned in plan)]
+    return sum(r.contenders * (r.examples - before) for r, before in zip(plan, asked, strict=False))
+
+
+def run_race(
+    contenders: Sequence[str],
+    rounds: Sequence[Round],
+    ask: Callable[[Sequence[str], int], None],
+    rank: Callable[[Sequence[str]], Sequence[str]],
+) -> list[str]:
+    """The contenders of the last round, best first.
+
+    contenders: best first by what is known before. ask(instructions, n): sees to it that each has been asked on the
+    first n dev examples. rank: best first by all that is known then.
+    """
+    left = list(contenders)
+    for planned in rounds:
+        left = left[: planned.contenders]
+        ask(left, planned.examples)
+        left = list(rank(left))
+    return left
+
+
+def _sizes(contenders: int) -> list[int]:
+    """Contenders by round: halved down to FINALISTS."""
+    sizes = [contenders]
+    while sizes[-1] > FINALISTS:
+        sizes.append(sizes[-1] // 2)
+    return sizes
+
+
+def _cost(contenders: int) -> int:
+    return len(_sizes(contenders)) * contenders * LEAST_EXAMPLES

@@ -1,0 +1,115 @@
+"""What the policy is asked: the row's instruction or a better one, perhaps with what was tried and what went wrong."""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import Levenshtein
+
+from prewrite.config import Config
+from prewrite.errors import UserError
+from prewrite.training.objectives.estimate import Estimate, ranked
+from prewrite.training.objectives.rewrite_data import RewriteData
+from prewrite.training.progress import RowMemory
+from prewrite.training.rollout import build_request
+from prewrite.types import Example, InstructionRow
+
+NEAR_COPY = 0.9  # Levenshtein ratio above which two instructions are near-copies of one another
+
+
+@dataclass(frozen=True)
+class Parent:
+    """An instruction to rewrite. failures: (train example, what the task model said to it), all wrong."""
+
+    text: str
+    failures: tuple[tuple[Example, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Brief:
+    """What is known of a row, as far as requests may show it. tried: instructions with their estimate, best first."""
+
+    parents: tuple[Parent, ...]
+    tried: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Request:
+    """token_ids: of the whole request. parent: the instruction in it. shown: train examples that it shows."""
+
+    token_ids: Sequence[int]
+    parent: str
+    shown: tuple[Example, ...] = ()
+
+
+class Requests:
+    """The requests of a step's groups: drawn by seed from each row's brief, the same on every rank."""
+
+    def __init__(self, config: Config, data: RewriteData, tokenizer: Any):
+        self.config, self.data, self.tokenizer = config, data, tokenizer
+        self.briefs = [Brief((Parent(row.instruction),)) for row in data.rows]
+
+    def draw(self, index: int, key: str) -> Request:
+        """The request of a group of row `index`. A context or parent that is too long for a request is left out."""
+        settings, row, brief = self.config.rollout, self.data.rows[index], self.briefs[index]
+        rng = random.Random(f"request/{self.config.seed}/{key}")
+        parent = rng.choice(brief.parents)
+        with_context = rng.random() < settings.context_share and (brief.tried or parent.failures)
+        context, shown = self._context(brief, parent, rng) if with_context else ("", ())
+        for text, extra, examples in ((parent.text, context, shown), (parent.text, "", ()), (row.instruction, "", ())):
+            try:
+                tokens = build_request(replace(row, instruction=text), self.tokenizer, settings, extra=extra)
+            except UserError:  # too long, or an example that forges a turn; the row's own is known to pass
+                continue
+            return Request(tokens, text, examples)
+        raise AssertionError("the row's own request was checked at the start")
+
+    def _context(self, brief: Brief, parent: Parent, rng: random.Random) -> tuple[str, tuple[Example, ...]]:
+        settings, parts = self.config.rollout, []
+        others = [one for one in brief.tried if one[0] != parent.text]
+        best, worst = (settings.context_tried + 1) // 2, settings.context_tried // 2
+        tried = others[:best] + others[max(best, len(others) - worst) :]
+        if tried:
+            lines = [f"- {100 * score:.0f}% right: {' '.join(text.split())}" for text, score in tried]
+            parts.append(
+                "Instructions that were tried before, with the answers that they got right:\n" + "\n".join(lines)
+            )
+        failures = rng.sample(parent.failures, min(settings.context_failures, len(parent.failures)))
+        if failures:
+            parts.append("Where the instruction above went wrong:\n" + "\n\n".join(map(_failure, failures)))
+        return "\n\n".join(parts), tuple(example for example, _ in failures)
+
+
+def make_brief(
+    config: Config,
+    row: InstructionRow,
+    memory: RowMemory,
+    worth: Mapping[str, Estimate],
+    train: Mapping[str, Example],
+) -> Brief:
+    """The best instructions, by the lower end of what is known of them, as parents; near-copies count once."""
+    order = [text for text in ranked(worth, caution=1.0) if text in memory.train or text in memory.dev]
+    parents = [row.instruction]
+    for text in order:
+        if len(parents) >= config.selection.num_parents:
+            break
+        if all(Levenshtein.ratio(text, other) < NEAR_COPY for other in parents):
+            parents.append(text)
+    if not config.rollout.context_share:
+        return Brief(tuple(map(Parent, parents)))
+    most = config.rollout.context_tried
+    tried = [(text, worth[text].mean) for text in (*order[:most], *order[max(most, len(order) - most) :])]
+    return Brief(tuple(Parent(text, _failures(memory, text, train)) for text in parents), tuple(tried))
+
+
+def _failures(memory: RowMemory, text: str, train: Mapping[str, Example]) -> tuple[tuple[Example, str], ...]:
+    wrong = [verdict for verdict in memory.train.get(text, {}).values() if verdict.correct is False]
+    return tuple((train[v.example_id], v.prediction or "no answer") for v in wrong[:8] if v.example_id in train)
+
+
+def _failure(failure: tuple[Example, str]) -> str:
+    example, given = failure
+    asked = "\n".join(" ".join(text.split()) for text in example.fields.values())
+    gold = example.target if isinstance(example.target, str) else " or ".join(example.target)
+    return f"Question: {asked}\nAnswer given: {given}\nRight answer: {gold}"

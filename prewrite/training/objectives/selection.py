@@ -1,0 +1,233 @@
+"""Choosing each row's best instruction: looks on the way, a race at the end, and one test of what came out."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from prewrite.asking.questions import Asked
+from prewrite.config import Config
+from prewrite.config.loading import config_hash
+from prewrite.evaluation.statistics import mcnemar_test, paired_permutation_test
+from prewrite.reporting.console import outcome
+from prewrite.reporting.journal import Journal
+from prewrite.rewards import Skip
+from prewrite.training.objectives.call_plan import dev_parts, test_rows
+from prewrite.training.objectives.estimate import Estimate, ranked
+from prewrite.training.objectives.ledger import Ledger
+from prewrite.training.objectives.race import Round, plan_race, race_cost, run_race
+from prewrite.training.objectives.requests import Brief, make_brief
+from prewrite.training.objectives.rewrite_data import RewriteData
+from prewrite.training.progress import Claim, Progress
+from prewrite.types import Evaluation, Rollout, Sample, Verdict
+
+LEVEL = 0.05  # of the test
+
+
+class Selection:
+    """Which instruction of each row is the best. Rank 0 alone holds one.
+
+    All that decides are verdicts on train examples and on the first part of dev. The test alone reads the second part,
+    once.
+    """
+
+    def __init__(self, config: Config, data: RewriteData, task_model: Asked, journal: Journal, progress: Progress):
+        self.config, self.data, self.task_model, self.journal = config, data, task_model, journal
+        self.config_hash = config_hash(config)
+        self.ledger = Ledger(config, data, task_model, journal, progress)
+        self.spent: dict[str, str] = {}
+
+    def remember(self, rollouts: Sequence[Rollout], step: int) -> None:
+        """Takes in what a step's rewrites did on train examples. step: the optimizer steps taken before them."""
+        self.ledger.take_in(rollouts, step)
+
+    def evaluate_initial(self) -> dict[str, float]:
+        """Each row's own instruction, on the examples of a look."""
+        shown = {}
+        for index, (name, row) in enumerate(zip(self.ledger.names, self.data.rows, strict=True)):
+            self._look(index, [row.instruction], "initial", step=0)
+            self.ledger.of(index).best = row.instruction
+            shown[f"dev_initial/{name}"] = self.ledger.mean(index, [row.instruction])
+        self._write_best()
+        return shown
+
+    def evaluate(
+        self, step: int, greedy: Sequence[Sequence[str]], sampled: Sequence[Sequence[str]]
+    ) -> dict[str, float]:
+        """Judges greedy rewrites and rewrites sampled for this look; their means, and the estimate of the best so far.
+
+        The mean of the sampled ones is the policy's own score, without any choosing.
+        """
+        shown: dict[str, float] = {}
+        for index, name in enumerate(self.ledger.names):
+            for source, texts in (("greedy", greedy[index]), ("sampled", sampled[index])):
+                self.ledger.add(index, texts, step, source)
+                self._look(index, texts, source, step)
+                if texts:
+                    shown[f"dev_{source}{'_mean' if source == 'sampled' else ''}/{name}"] = self.ledger.mean(
+                        index, texts
+                    )
+            worth = self.ledger.worth(index)
+            best = ranked(worth)[0]
+            self.ledger.of(index).best = best
+            shown[f"dev_best/{name}"] = worth[best].mean
+        self._write_best()
+        return shown
+
+    def briefs(self) -> list[Brief]:
+        """What requests may show of each row."""
+        return [
+            make_brief(
+                self.config,
+                row,
+                self.ledger.of(index),
+                self.ledger.worth(index),
+                {example.id: example for example in self.data.train.get(row.dataset_name, ())},
+            )
+            for index, row in enumerate(self.data.rows)
+        ]
+
+    def wanted_samples(self, calls: int) -> int:
+        """Fresh rewrites of each row that the race has room for, beside those that have verdicts."""
+        share = calls // max(1, len(self.ledger.names))
+        plans = [self._plan(index, share, candidates=1 << 20) for index in range(len(self.ledger.names))]
+        room = max((plan[0].contenders for plan in plans if plan), default=0)
+        return max(0, room - min(len(self.ledger.of(index).train) for index in range(len(self.ledger.names))))
+
+    def finish(self, step: int, fresh: Sequence[Sequence[str]], calls: int) -> dict[str, float]:
+        """The race, then the test. fresh: rewrites of each row beside those known. calls: what the race may spend."""
+        shown: dict[str, float] = {}
+        share = calls // max(1, len(self.ledger.names))
+        for index, name in enumerate(self.ledger.names):
+            self.ledger.add(index, fresh[index], step, "sampled")
+            best, worth = self._race(index, share, step)
+            self.ledger.of(index).best = best
+            shown[f"dev_best/{name}"] = worth[best].mean
+        self.task_model.check_failure_share()
+        for index in range(len(self.ledger.names)):
+            self.ledger.of(index).claim = self._test(index)
+        self._write_best()
+        return shown
+
+    def summary(self) -> str:
+        """For each row what was spent on choosing, the initial and the best instruction, and what the test says."""
+        return outcome(self.journal.best, self.spent, run_folder=str(self.journal.folder))
+
+    def _plan(self, index: int, calls: int, candidates: int) -> list[Round]:
+        """A row's race. The initial instruction runs along in every round, at its own cost."""
+        examples = len(self.ledger.race_examples[index])
+        plan, left = plan_race(calls, candidates, examples), calls
+        while plan and race_cost(plan) + plan[-1].examples > calls:
+            left -= plan[-1].examples
+            plan = plan_race(left, candidates, examples)
+        return plan
+
+    def _race(self, index: int, calls: int, step: int) -> tuple[str, dict[str, Estimate]]:
+        """(the best instruction, the estimates at the end)."""
+        name, initial = self.ledger.names[index], self.data.rows[index].instruction
+        worth = self.ledger.worth(index)
+        plan = self._plan(index, calls, len(worth))
+        before = sum(map(len, self.ledger.of(index).dev.values()))
+        if not plan:
+            self.spent[name] = f"no race: {calls} calls are too few for one"
+            return ranked(worth)[0], worth
+
+        def ask(texts: Sequence[str], examples: int) -> None:
+            self.ledger.ask(index, [initial, *texts], self.ledger.race_examples[index][:examples], "race")
+
+        def rank(texts: Sequence[str]) -> Sequence[str]:
+            nonlocal worth
+            worth = self.ledger.worth(index)
+            return ranked({text: worth[text] for text in texts})
+
+        entrants = [text for text in ranked(worth) if text != initial]
+        finalists = run_race(entrants, plan, ask, rank)
+        for text in [initial, *entrants[: plan[0].contenders]]:
+            self.ledger.write_line(index, text, "race", step, worth[text])
+        asked = sum(map(len, self.ledger.of(index).dev.values())) - before
+        ended = (
+            "there are no more examples"
+            if plan[-1].examples == len(self.ledger.race_examples[index])
+            else "its calls were spent"
+        )
+        self.spent[name] = (
+            f"race: the best {plan[0].contenders} of {len(worth)} instructions by estimate, then "
+            f"{', '.join(f'{r.contenders} on {r.examples}' for r in plan)} examples; {asked} answers, {ended}"
+        )
+        return max([initial, *finalists], key=lambda text: self._final_score(index, text, worth)), worth
+
+    def _final_score(self, index: int, text: str, worth: Mapping[str, Estimate]) -> float:
+        """By `selection.metric` the estimate; else the run's own rewards over all race examples of the finalists."""
+        if self.config.selection.metric is not None:
+            return worth[text].mean
+        row = self.data.rows[index]
+        memory, task = self.ledger.of(index), self.data.tasks[row.dataset_name]
+        verdicts = tuple(map(_failed_as_wrong, memory.dev.get(text, {}).values()))
+        evaluation, total = Evaluation(text, task.name, verdicts), memory.form.get(text, 0.0)
+        examples = [example for example in self.ledger.race_examples[index] if example.id in memory.dev.get(text, {})]
+        for entry in self.data.rewards:
+            if entry.reward.asking is None or not self.data.asks_about(row, entry.reward.asking):
+                continue
+            (score,) = entry.reward.score(
+                [Sample((), (), (), text, "stop")],
+                [row],
+                evaluations=[evaluation],
+                tasks=[task],
+                examples=[examples],
+                rewrites=[text],
+                parameters=entry.parameters,
+            )
+            total += 0.0 if isinstance(score, Skip) else entry.weight * (score if score is not None else -1.0)
+        return total
+
+    def _test(self, index: int) -> Claim | None:
+        """The best against the initial instruction, on examples that nothing else has read; None where they are one."""
+        row = self.data.rows[index]
+        best = self.ledger.of(index).best
+        assert best is not None
+        examples = dev_parts(self.config, self.data, row)[1][: test_rows(self.config, self.data, row)]
+        if best == row.instruction or not examples:
+            return None
+        first, second = (
+            list(e.verdicts)
+            for e in self.ledger.answers(index, dict.fromkeys([best, row.instruction], examples), "test")
+        )
+        if self.config.selection.metric in (None, "accuracy"):
+            # A failed call of the best one is a wrong answer, one of the initial one a right answer.
+            ours, theirs = [v.correct is True for v in first], [v.correct is not False for v in second]
+            result = mcnemar_test(ours, theirs, alternative="greater")
+        else:
+            value = self.ledger.value[row.dataset_name]
+            result = paired_permutation_test(
+                [value(v) for v in first], [value(v) for v in second], alternative="greater", seed=self.config.seed
+            )
+        for text, verdicts in ((best, first), (row.instruction, second)):
+            self.ledger.write_line(index, text, "test", None, None, verdicts)
+        return Claim(result.p_value <= LEVEL, result.p_value, result.wins, result.losses, len(examples))
+
+    def _look(self, index: int, texts: Sequence[str], source: str, step: int) -> None:
+        examples = self.ledger.race_examples[index][: self.config.selection.eval_examples]
+        self.ledger.ask(index, texts, examples, source)
+        for text in dict.fromkeys(filter(None, texts)):
+            self.ledger.write_line(index, text, source, step, None)
+
+    def _write_best(self) -> None:
+        self.task_model.check_failure_share()  # of the whole look, before any of it is called the best
+        entries = {}
+        for index, (name, row) in enumerate(zip(self.ledger.names, self.data.rows, strict=True)):
+            memory, worth = self.ledger.of(index), self.ledger.worth(index)
+            assert memory.best is not None
+            entries[name] = {
+                "instruction": memory.best,
+                **self.ledger.entry(index, memory.best, worth),
+                "baseline": {"instruction": row.instruction, **self.ledger.entry(index, row.instruction, worth)},
+                "step": memory.candidates[memory.best].step,
+                "num_candidates": len(memory.candidates),
+                "test": None if memory.claim is None else vars(memory.claim),
+                "task": row.dataset_name,
+                "config_hash": self.config_hash,
+            }
+        self.journal.write_best(entries)
+
+
+def _failed_as_wrong(verdict: Verdict) -> Verdict:
+    """A failed call never makes a rewrite look better."""
+    return verdict if verdict.correct is not None else replace(verdict, correct=False, f1=0.0)

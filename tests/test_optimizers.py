@@ -1,0 +1,161 @@
+"""The head-to-head: its arithmetic, and the whole of it at toy size against a real server, peers where installed."""
+
+import argparse
+import importlib.util
+import json
+import re
+import urllib.request
+import warnings
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from prewrite.config import TaskModelSettings
+from prewrite.config.loading import load_config
+from prewrite.engine.task_server import TaskServer
+from prewrite.errors import UserError
+from prewrite.tasks import get_task
+from scripts.benchmarks.asking import Bench
+from scripts.benchmarks.label_bias import _probability, fit_bias
+from scripts.benchmarks.optimizers import main
+from scripts.benchmarks.optimizers_own import run_command
+from scripts.benchmarks.optimizers_peers import mipro_trials
+from scripts.benchmarks.optimizers_table import crossed_gain, print_table
+from tests.launching import with_settings
+
+PEERS = {"gepa": ("gepa",), "mipro": ("dspy", "optuna")}
+
+
+def test_an_interval_over_rows_and_seeds_by_hand() -> None:
+    # Two seeds, two rows: means of the seeds 0.5 and 0, of the rows 0 and 0.5; what is left is +-0.25 everywhere.
+    gain = crossed_gain(np.array([[0.0, 1.0], [0.0, 0.0]]))
+    assert gain.mean == 0.25
+    # Rows: variance 0.125 / 2. Seeds: 0.125 / 2 less the rest's mean square 0.25 / 4: nothing. t of one degree: 12.706.
+    assert gain.error == pytest.approx(12.706 * 0.0625**0.5, rel=1e-4)
+
+
+def test_the_interval_holds_the_truth_where_seeds_and_rows_are_both_drawn() -> None:
+    rng = np.random.default_rng(0)
+    held = {"crossed": 0, "rows alone": 0}
+    for _ in range(600):
+        gain_SN = rng.normal(0, 0.02, (3, 1)) + rng.normal(0, 0.3, (1, 400)) + rng.normal(0, 0.3, (3, 400))
+        gain, rows = crossed_gain(gain_SN), crossed_gain(gain_SN.mean(axis=0)[None])
+        held["crossed"] += abs(gain.mean) < gain.error
+        held["rows alone"] += abs(rows.mean) < rows.error
+    assert held["crossed"] / 600 == pytest.approx(0.95, abs=0.025)
+    assert held["rows alone"] / 600 < 0.93
+
+
+def test_a_fitted_label_bias_takes_out_the_one_that_was_put_in() -> None:
+    rng = np.random.default_rng(0)
+    target_N = rng.integers(0, 3, 900)
+    score_NL = rng.normal(0, 1, (900, 3)) + 1.5 * np.eye(3)[target_N]
+    best = (score_NL.argmax(1) == target_N).mean()
+    skewed_NL = 3 * (score_NL + np.array([2.0, 0.0, -1.0]))  # and surer than it is right
+    bias_L = fit_bias(skewed_NL, target_N)
+    assert (skewed_NL.argmax(1) == target_N).mean() < best - 0.1
+    assert ((skewed_NL + bias_L).argmax(1) == target_N).mean() == pytest.approx(best, abs=0.01)
+    np.testing.assert_allclose(bias_L, 3 * (np.mean([2, 0, -1]) - np.array([2.0, 0.0, -1.0])), atol=0.5)
+
+
+def test_a_piece_counts_for_a_label_where_it_begins_that_one_alone() -> None:
+    pieces = {"S": np.log(0.3), "Sp": np.log(0.1), "Sports": np.log(0.2), "Sci": np.log(0.4), "no": -9999.0}
+    labels = ("Sports", "Sci/Tech")
+    assert [_probability(pieces, label, labels) for label in labels] == pytest.approx([0.3, 0.4])
+
+
+def test_miprov2_has_as_many_trials_as_the_budget_pays() -> None:
+    # 18 trials: looks at 200 rows before, after 5, 10, 15 and last; 18 batches of 35; 12 sets of demonstrations of 8.
+    assert 5 * 200 + 18 * 35 + 12 * 8 == 1726
+    trials = mipro_trials(2000, 200)
+    looks = 1 + trials // 5 + (trials % 5 > 0)
+    assert looks * 200 + trials * 35 + trials * 2 // 3 * 8 <= 2000
+    assert trials >= 18
+    with pytest.raises(UserError, match="lower --dev-size"):
+        mipro_trials(300, 200)
+
+
+def test_a_run_of_ours_gets_what_all_methods_share(tmp_path: Path) -> None:
+    task = get_task("sentiment")
+    arguments = argparse.Namespace(
+        base_urls=["http://127.0.0.1:1/v1"], model="served", max_tokens=64, min_words=2, config=None,
+        set=["training.max_steps=3", "seed=99"], no_call_limit=True,
+    )  # fmt: skip
+    bench = Bench(task, [], [None] * 30, None, arguments, seed=7)  # type: ignore[arg-type]  # none of it is asked
+    arguments.config = Path("configs/quickstart.json")
+    command = run_command(bench, 500, tmp_path / "name", {"training.max_steps": 2})
+    config = load_config("configs/quickstart.json", [b for a, b in pairwise(command) if a == "--set"])
+    assert (config.seed, config.run_name, config.output_dir) == (7, "name", str(tmp_path))
+    assert (config.data.dev_size, config.data.min_words, config.training.max_steps) == (30, 2, 2)
+    assert (config.task_model.base_url, config.task_model.model) == ("http://127.0.0.1:1/v1", "served")
+    arguments.no_call_limit = False
+    assert "budget.max_task_calls=500" in run_command(bench, 500, tmp_path / "name", {})
+
+
+def test_the_table_says_what_a_label_bias_explains(capsys: pytest.CaptureFixture[str]) -> None:
+    task = get_task("sentiment")
+    run = {"wire_calls": 100, "seconds": 5.0}
+    records = [
+        {"tested": task.default_instruction, "marks": "0" * 50 + "1" * 50},
+        {"tested": "new", "marks": "1" * 100},
+    ]
+    records += [{"method": "prewrite@100", "seed": seed, "instruction": "new"} | run for seed in (1, 2)]
+    biased = {"method": "label_bias@100", "instruction": task.default_instruction} | run
+    print_table(task, [*records, *({**biased, "seed": seed, "marks": "1" * 100} for seed in (1, 2))])
+    told = capsys.readouterr().out
+    assert "| prewrite@100 | mean of 2 | 100.0 | +50.0 ± 10.0, over rows and seeds |" in told
+    assert re.search(r"prewrite@100 against .* label bias, 2 seeds: \+0\.0 ± 0\.0: its gain.*may be a label bias", told)
+    print_table(task, [*records, *({**biased, "seed": seed, "marks": "01" * 50} for seed in (1, 2))])
+    assert ": more than a label bias" in capsys.readouterr().out
+
+
+def requests_served(base_url: str) -> float:
+    """Chat completions that the server has answered, by its own count."""
+    with urllib.request.urlopen(base_url.removesuffix("/v1") + "/metrics") as reply:
+        counts = re.findall(
+            r'^http_requests_total\{handler="/v1/chat/completions".* ([\d.e+]+)$', reply.read().decode(), re.M
+        )
+    return sum(map(float, counts))
+
+
+@pytest.mark.slow
+def test_the_head_to_head_at_toy_size(tmp_path: Path, shallow_model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    peers = [peer for peer, needed in PEERS.items() if all(map(importlib.util.find_spec, needed))]
+    for peer in sorted(set(PEERS) - set(peers)):
+        warnings.warn(f"{peer} is not in the head-to-head: {', '.join(PEERS[peer])} not installed", stacklevel=1)
+    methods = [f"{name}@40" for name in ("prewrite", "best_of_k", *peers)]
+    settings = TaskModelSettings(model=shallow_model, max_model_len=2048, startup_timeout=400.0)
+    with TaskServer(settings, log_path=tmp_path / "server.log") as server:
+        flags = (
+            *("--task", "sentiment", "--base-urls", server.base_url, "--model", shallow_model, "--out", str(tmp_path)),
+            *("--seeds", "1", "--dev-size", "8", "--test-rows", "16", "--max-tokens", "8", "--proposal-tokens", "16"),
+            *("--no-call-limit", "--config", "configs/quickstart.json", "--methods"),
+        )
+        small = (
+            *with_settings(f"policy.model={shallow_model}", "max_steps=1", "eval_steps=0", "num_candidates=1"),
+            *with_settings("num_generations=4", "per_device_train_batch_size=4", "max_completion_length=16"),
+            *with_settings("examples_per_rewrite=4"),
+        )
+        main([*flags, methods[0], *small])
+        served = requests_served(server.base_url)
+        main([*flags, *methods[1:], *small])
+        asked = requests_served(server.base_url)
+        capsys.readouterr()
+        main([*flags, *methods, *small])
+        assert requests_served(server.base_url) == asked, "what is there was asked again"
+    table = capsys.readouterr().out
+    records = [json.loads(line) for line in (tmp_path / "optimizers-sentiment.jsonl").read_text().splitlines()]
+    runs = {record["method"]: record for record in records if "method" in record}
+    assert runs.keys() == {*methods, "label_bias@40"}
+    tests = [record for record in records if "tested" in record]
+    assert len({record["tested"] for record in tests}) == len(tests)
+    assert {len(record["marks"]) for record in [*tests, runs["label_bias@40"]]} == {16}
+    for method, record in runs.items():
+        assert 0 < record["wire_calls"] <= 60, method  # GEPA ends the round that it is in
+        assert f"| {method} | 1 |" in table
+    # The server's own count: initial and hand's on 16 rows, the bias' 40 and 16, a run's first question, and the run
+    # with the test pass of its instruction, where that is a new one.
+    new = runs[methods[0]]["instruction"] not in [record["tested"] for record in tests[:2]]
+    assert served == 16 + 16 + 40 + 16 + 1 + runs[methods[0]]["wire_calls"] + 16 * new

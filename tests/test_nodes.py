@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -231,6 +232,60 @@ def test_a_node_that_is_killed_ends_the_other(launcher: str, killed: str, tmp_pa
 
 def is_rank(process: psutil.Process) -> bool:
     return "RANK" in process.environ()
+
+
+def slurm(*arguments: str, script: Path = ROOT / "scripts" / "slurm.sh", **environment: str) -> tuple[int, str, str]:
+    path = {"PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "OMP_"))}
+    command = ["bash", str(script), *arguments]
+    done = subprocess.run(command, env=clean | path | environment, capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stdout, done.stderr
+
+
+TRAINING = (
+    "--config",
+    "configs/math.json",
+    "--set",
+    'data.tasks=["copa"]',
+    "--set",
+    f"data.instruction={HARD_ARGUMENT}",
+)
+
+
+def test_slurm_runs_what_its_dry_run_prints_with_arguments_whole(tmp_path: Path) -> None:
+    code, stdout, _ = slurm("--dry-run", *TRAINING)
+    assert code == 0
+    printed = shlex.split(stdout.partition(": ")[2].partition(": ")[2])
+    assert printed[0] == "srun"
+    assert printed[-1 - len(TRAINING) :] == ["train.py", *TRAINING]
+    assert printed[printed.index("--rdzv-endpoint") + 1] == "FIRST_NODE:20000"
+    # As in a job: the script is a copy of Slurm's, and its two programs are there.
+    for name, body in {"srun": 'printf "%s\\0" "$PWD" "$@"', "scontrol": 'printf "node7\\nnode9\\n"'}.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    copy = shutil.copy(ROOT / "scripts" / "slurm.sh", tmp_path / "slurm_script")
+    job = {"SLURM_JOB_ID": "123456", "SLURM_JOB_NODELIST": "node[7,9]", "SLURM_JOB_NUM_NODES": "2"}
+    cores = {"SLURM_CPUS_ON_NODE": "96", "SLURM_GPUS_ON_NODE": "8", "SLURM_SUBMIT_DIR": str(ROOT)}
+    bins = {"PATH": os.pathsep.join([str(tmp_path), str(Path(sys.executable).parent), os.environ["PATH"]])}
+    code, stdout, stderr = slurm(*TRAINING, script=Path(copy), **job, **cores, **bins)
+    assert code == 0, stderr
+    folder, *run = stdout.partition("\n")[2].removesuffix("\0").split("\0")
+    assert Path(folder).resolve() == ROOT.resolve()
+    _, stdout, _ = slurm("--dry-run", *TRAINING, script=Path(copy), **job, **cores, **bins)
+    assert run == shlex.split(stdout.partition(": ")[2].partition(": ")[2])[1:]
+    assert run[-1 - len(TRAINING) :] == ["train.py", *TRAINING]
+    assert {"node7:23456", "OMP_NUM_THREADS=12"} <= set(run)
+
+
+def test_slurm_refuses_in_words(tmp_path: Path) -> None:
+    for arguments, environment, words in (
+        ((), {}, "no arguments for train.py"),
+        (TRAINING, {}, "not in a Slurm job"),
+        (TRAINING, {"SLURM_SUBMIT_DIR": str(tmp_path)}, "call sbatch in the project's root"),
+    ):
+        code, stdout, stderr = slurm(*arguments, **environment)
+        assert (code, stdout) == (2, "")
+        assert words in stderr
 
 
 def test_ranks_and_machines_that_differ_are_named() -> None:

@@ -46,12 +46,12 @@ def agree_on_data(data: Mapping[str, object], world: distributed.World) -> None:
 
 
 def agree_on_folder(folder: Path | None, world: distributed.World) -> None:
-    """Every rank sees rank 0's run folder, by its absolute path. folder: given on rank 0 alone."""
+    """Every rank sees rank 0's run folder. folder: its absolute path, on rank 0 alone."""
     if world.size == 1:
         return
     mark = None
     if folder is not None:  # a folder of the same name may stand on each machine's own disk
-        mark = folder.absolute() / f".seen-{uuid.uuid4().hex}"
+        mark = folder / f".seen-{uuid.uuid4().hex}"
         mark.touch()
     shared: Path = distributed.broadcast(mark)
     seen = distributed.gather(shared.exists())

@@ -201,9 +201,9 @@ def test_a_node_that_is_killed_ends_the_other(launcher: str, killed: str, tmp_pa
         nodes = start_nodes(launcher, folders, command, command)
         try:
             deadline = time.monotonic() + 200
-            while not server.bodies and time.monotonic() < deadline:
+            while not server.bodies and time.monotonic() < deadline and all(node.poll() is None for node in nodes):
                 time.sleep(0.2)
-            assert server.bodies
+            assert server.bodies, [finish(node, timeout=30)[2][-3000:] for node in nodes]
             by_rank = {}
             for node in nodes:
                 (worker,) = [one for one in descendants(node) if is_rank(one) and not is_rank(one.parent())]

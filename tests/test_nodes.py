@@ -77,7 +77,7 @@ def test_two_nodes_train_and_a_second_step_that_breaks_on_one_ends_both(
         command = [str(ROOT / "train.py"), *QUICKSTART, *settings]
         nodes = start_nodes(launcher, folders, command, command, LC_ALL="C")
         try:
-            ends = [finish(node, timeout=240) for node in nodes]
+            ends = [finish(node, timeout=400) for node in nodes]
         finally:
             end(nodes)
         queries = [query_of(body) for body in server.bodies]

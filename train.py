@@ -20,7 +20,7 @@ def main() -> int:
     args = parser.parse_args()
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, _interrupt)
-    is_main = os.environ.get("RANK", "0") == "0"
+    is_first = os.environ.get("LOCAL_RANK", "0") == "0"  # of this machine's ranks
     try:
         config = load_config(args.config, args.overrides)
         quiet_environment()
@@ -28,14 +28,16 @@ def main() -> int:
 
         run(config)
     except UserError as error:
-        # A fault that every rank finds for itself, as in the config, is told once.
-        if is_main or not error.on_every_rank:
+        # A fault that every rank finds for itself, as in the config, is told once on each machine.
+        if is_first or not error.on_every_rank:
             print(f"train.py: {error}", file=sys.stderr, flush=True)
         return 2
     except RankFailure as failure:
+        if is_first and failure.elsewhere:
+            print(f"train.py: {failure}", file=sys.stderr, flush=True)
         return failure.exit_code
     except KeyboardInterrupt:
-        if is_main:
+        if is_first:
             print("train.py: stopped; the run folder holds everything up to the last step", file=sys.stderr)
         return 130
     return 0

@@ -15,15 +15,17 @@ class UserError(Exception):
         super().__init__(hidden(message))
 
     on_every_rank = True
-    """False where one rank alone met it (`prewrite.engine.distributed.together`): that rank prints it."""
+    """False where one rank alone met it (`prewrite.engine.distributed.together`): that rank prints it. Else the first
+    rank of each machine does."""
 
 
 class RankFailure(Exception):
     """Another rank failed while this one was well; its own message has been printed there.
 
     exit_code: 2 where every failure was the user's to put right, else 1.
+    elsewhere: it is on another machine, in whose output nobody here looks.
     """
 
-    def __init__(self, message: str, exit_code: int):
+    def __init__(self, message: str, exit_code: int, *, elsewhere: bool = False):
         super().__init__(message)
-        self.exit_code = exit_code
+        self.exit_code, self.elsewhere = exit_code, elsewhere

@@ -15,6 +15,7 @@ from prewrite.engine.distributed import free_port
 ROOT = Path(__file__).parent.parent
 MODEL = ROOT / "models" / "smollm2-135m-instruct"
 LAUNCHER = str(Path(sys.executable).parent / "deepspeed")
+TORCHRUN = str(Path(sys.executable).parent / "torchrun")
 
 
 def with_settings(*settings: str) -> list[str]:
@@ -22,11 +23,11 @@ def with_settings(*settings: str) -> list[str]:
     return [part for setting in settings for part in ("--set", setting)]
 
 
-SMALL = (
-    *("--config", "configs/quickstart.json"),
+SMALL_SETTINGS = (
     *with_settings("max_steps=2", "eval_steps=0", "dev_size=12", "num_candidates=1", "examples_per_rewrite=4"),
     *with_settings("num_generations=4", "per_device_train_batch_size=4", "max_completion_length=24"),
-)  # arguments of train.py: the quickstart at two small steps
+)
+SMALL = ("--config", "configs/quickstart.json", *SMALL_SETTINGS)  # of train.py: the quickstart at two small steps
 
 
 def launched(ranks: int, *arguments: str) -> list[str]:
@@ -34,13 +35,43 @@ def launched(ranks: int, *arguments: str) -> list[str]:
     return [LAUNCHER, "--num_accelerators", str(ranks), "--master_port", str(free_port()), *arguments]
 
 
-def start(command: Sequence[str], *, ranks: int = 1, **environment: str) -> subprocess.Popen[str]:
+def start_nodes(
+    launcher: str, folders: Sequence[Path], *commands: Sequence[str], **environment: str
+) -> list[subprocess.Popen[str]]:
+    """A launcher for each command, as on machines of their own with one rank each, in working folders of their own."""
+    port, size = str(free_port()), len(commands)
+    hosts = folders[0] / "hosts"
+    hosts.write_text("".join(f"node{number} slots=1\n" for number in range(size)))
+    meeting = ("--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", port)
+    nodes = []
+    for number, (folder, command) in enumerate(zip(folders, commands, strict=True)):
+        way = {
+            "torchrun": [
+                TORCHRUN,
+                "--nnodes",
+                str(size),
+                "--nproc-per-node",
+                "1",
+                *meeting,
+                "--local-addr",
+                "127.0.0.1",
+            ],
+            "deepspeed": [
+                *(LAUNCHER, "--hostfile", str(hosts), "--no_ssh", "--node_rank", str(number)),
+                *("--master_addr", "127.0.0.1", "--master_port", port),
+            ],
+        }[launcher]
+        nodes.append(start([*way, *command], ranks=size, cwd=folder, **environment))
+    return nodes
+
+
+def start(command: Sequence[str], *, ranks: int = 1, cwd: Path = ROOT, **environment: str) -> subprocess.Popen[str]:
     """A process in a session of its own, in the project's root, with the machine's cores shared out over the ranks."""
     threads = str(max(1, (os.cpu_count() or 2) // ranks))
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return subprocess.Popen(
         list(command),
-        cwd=ROOT,
+        cwd=cwd,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": threads, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

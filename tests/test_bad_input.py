@@ -90,10 +90,11 @@ def test_a_ctrl_c_and_the_launchers_sigterm_at_once_are_one_interrupt() -> None:
 
 
 @pytest.mark.parametrize(("rank", "told"), [("0", 1), ("1", 0)])
-def test_a_fault_that_every_rank_meets_is_told_by_the_first(
+def test_a_fault_that_every_rank_meets_is_told_by_the_first_of_a_machine(
     rank: str, told: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("RANK", rank)
+    monkeypatch.setenv("RANK", "8")
+    monkeypatch.setenv("LOCAL_RANK", rank)
     monkeypatch.setattr(sys, "argv", ["train.py", "--config", "no/such/config.json"])
     with signal_handlers_restored():
         assert train.main() == 2

@@ -100,6 +100,13 @@ def test_wrong_type_or_range_is_refused_by_name(write, section, key, value):
     assert f"{section}.{key}" in refusal(write(**{section: {key: value}}))
 
 
+def test_a_list_that_a_remote_shell_took_the_quotes_of_is_told(write):
+    with pytest.raises(UserError, match=r'given "\[copa\]".*its quotes were lost on the way: docs/gpus.md'):
+        load_config(write(), ["data.tasks=[copa]"])
+    with pytest.raises(UserError, match=r"a list, as in --set"):
+        load_config(write(), ["data.tasks=copa"])
+
+
 def test_every_fault_in_one_message(write):
     path = write(
         policy={"modle": "x"},

@@ -13,7 +13,6 @@ import psutil
 import pytest
 
 from prewrite.config import TaskModelSettings
-from prewrite.engine.distributed import free_port
 from prewrite.engine.task_server import open_task_model
 from prewrite.errors import UserError
 from prewrite.types import Call
@@ -29,10 +28,6 @@ LOGGED_EVERY_STEP = (
     *("truncated", "grad_norm", "learning_rate", "tokens_per_second/rollout", "tokens_per_second/training"),
     *("rewrites_per_second", "seconds/rollout", "seconds/scoring", "seconds/training", "seconds/push"),
     *("task_calls", "failed_calls"),
-)
-HARD_TEXT = (
-    'Give JSON like {"a": 1} for {x}. A = {1; 2; 3}, {} and {0}. {question.__class__.__mro__} %s $x '
-    "漢字 👩‍🚀 e\u0301 \u2028 positive or negative?"
 )
 
 
@@ -92,56 +87,6 @@ def test_every_extra_of_the_algorithm_runs_together(tmp_path: Path) -> None:
     assert {"reward/length_penalty_mean", "refills", "sampler_weight_min"} <= set(second)
     steps = [row["step"] for row in read_lines(tmp_path / "quickstart" / "log.jsonl")]
     assert set(steps) == {1}, "one generation served all four steps"
-
-
-@pytest.mark.parametrize("broken", ["reward", "loss"])
-def test_a_second_step_that_breaks_on_one_rank_ends_every_rank(broken: str, tmp_path: Path, shallow_model: str) -> None:
-    """system-034. No launcher ends the rank that is well, so it must learn of the fault. Both functions are a user's.
-
-    On an instruction that formatting or a default encoding would break: system-054, system-055, system-056, system-057.
-    """
-    functions = {
-        "reward": ("tests.ranks.broken_reward:breaks_on_rank_1", "tests.ranks.broken_loss:reinforce"),
-        "loss": ("tests.ranks.broken_reward:length", "tests.ranks.broken_loss:nan_in_the_second_step"),
-    }
-    reward, loss = functions[broken]
-    rows = tmp_path / "rows.jsonl"
-    rows.write_text(json.dumps({"instruction": HARD_TEXT, "dataset_name": "sentiment"}, ensure_ascii=False), "utf-8")
-    with FaultServer(a_label) as server:
-        settings = with_settings(
-            f"policy.model={shallow_model}",
-            f"output_dir={tmp_path}",
-            f"base_url={server.base_url}",
-            "task_model.model=task",
-            "data.tasks=[]",
-            f"instructions_file={rows}",
-            f'reward_funcs=["{reward}"]',
-            f"loss_type={loss}",
-        )
-        command = [sys.executable, "train.py", *SMALL, *settings]
-        world = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "LC_ALL": "C"}
-        ranks = [start(command, ranks=2, RANK=rank, LOCAL_RANK=rank, **world) for rank in ("0", "1")]
-        try:
-            (code_0, _, told_by_0), (code_1, _, told_by_1) = [finish(process, timeout=240) for process in ranks]
-        finally:
-            for process in ranks:
-                if process.poll() is None:
-                    os.killpg(process.pid, signal.SIGKILL)
-        queries = [query_of(body) for body in server.bodies]
-    assert (code_0, code_1) == (2, 2), told_by_0[-3000:] + told_by_1[-3000:]
-    assert "Traceback" not in told_by_0 + told_by_1
-    (first,) = read_lines(tmp_path / "quickstart" / "metrics.jsonl")
-    assert (first["step"], first["grad_norm"] > 0) == (1, True)
-    log = read_lines(tmp_path / "quickstart" / "log.jsonl")
-    assert {row["instruction"] for row in log} == {HARD_TEXT}
-    assert sum(query.startswith(f"{HARD_TEXT}\nSentence: ") for query in queries) == 12, "one for each dev example"
-    if broken == "reward":
-        assert "it raised ZeroDivisionError: the reward broke (" in told_by_1
-        assert [row["step"] for row in log] == [1] * 8
-    else:  # every rank knows it, and the first tells it
-        assert "step 2: the loss is nan in rows 4 to 7, counted from 0 in the lines of log.jsonl's step 2." in told_by_0
-        assert "nan" not in told_by_1
-        assert [row["step"] for row in log] == [1] * 8 + [2] * 8
 
 
 def test_the_server_answers_and_ctrl_c_leaves_none_and_a_readable_run_folder(

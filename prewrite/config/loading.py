@@ -138,6 +138,8 @@ def _describe(fault: Any) -> str:
     hint = " (write numbers and true/false without quotes)" if _wants_no_text(fault["type"], given) else ""
     if isinstance(given, str) and fault["type"].startswith("list"):
         hint = """ (a list, as in --set 'data.tasks=["sst2"]')"""
+        if given.startswith("[") and '"' not in given:
+            hint = " (its quotes were lost on the way: docs/gpus.md says which launchers keep them)"
     return f"{where}: given {shown(where, given)}; the rule: {message}{hint}"
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from prewrite.engine.processes import end_with_launcher
 from prewrite.errors import RankFailure, UserError
 
 
@@ -35,12 +36,14 @@ def free_port() -> int:
 
 
 def start(timeout_seconds: int = 1800) -> World:
-    """Joins the ranks that the `deepspeed` launcher started, or makes a world of one under plain `python`.
+    """Joins the ranks that `deepspeed` or `torchrun` started, or makes a world of one under plain `python`.
 
+    A launcher that dies takes its ranks along (`end_with_launcher`).
     timeout_seconds: how long a rank waits for the others in a collective before it fails.
     """
     import deepspeed
 
+    end_with_launcher()
     os.environ.setdefault("RANK", "0")
     os.environ.setdefault("WORLD_SIZE", "1")
     os.environ.setdefault("LOCAL_RANK", "0")
@@ -95,11 +98,22 @@ def together(phase: str) -> Iterator[None]:
         yield
     except Exception as raised:  # noqa: BLE001  # not swallowed: raised again below, once every rank knows
         error = raised
-    kinds = gather(None if error is None else "user" if isinstance(error, UserError) else "other")
-    failed = [rank for rank, kind in enumerate(kinds) if kind]
+    told = None if error is None else str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+    everyone = gather((told, error is None or isinstance(error, UserError), _machine()))
+    failed = [(rank, words, machine) for rank, (words, _, machine) in enumerate(everyone) if words is not None]
     if isinstance(error, UserError):
-        error.on_every_rank = len(failed) == len(kinds)
+        error.on_every_rank = len(failed) == len(everyone)
     if error is not None:
         raise error
     if failed:
-        raise RankFailure(f"rank {failed[0]} failed while {phase}", exit_code=1 if "other" in kinds else 2)
+        rank, words, _ = failed[0]
+        raise RankFailure(
+            f"rank {rank} failed while {phase}: {words}",
+            exit_code=2 if all(by_user for _, by_user, _ in everyone) else 1,
+            elsewhere=_machine() not in [machine for _, _, machine in failed],
+        )
+
+
+def _machine() -> str:
+    """The number of this rank's machine among those of the run, as torchrun or `deepspeed` gives it."""
+    return os.environ.get("GROUP_RANK") or os.environ.get("CROSS_RANK") or "0"

@@ -1,4 +1,5 @@
 """Child processes that never outlive their parent, whichever way it goes: exit, exception, Ctrl-C, SIGTERM, SIGKILL.
+And ranks that do not outlive their launcher.
 
 `start_guarded` puts a small guard between the parent and the command. Guard, command and all its descendants form a
 session of their own: the terminal's Ctrl-C does not reach them, and one look at /proc finds them all. The guard looks
@@ -9,10 +10,12 @@ This file also is the guard's program, so it imports the standard library alone.
 """
 
 import contextlib
+import itertools
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,6 +23,7 @@ from typing import IO
 
 _GRACE_SECONDS = 15.0
 _LOOK_SECONDS = 0.5
+_LAUNCHERS = {"torchrun", "torch.distributed.run", "deepspeed", "deepspeed.launcher.launch"}  # programs or modules
 
 
 def start_guarded(
@@ -42,6 +46,44 @@ def end_guarded(guard: "subprocess.Popen[bytes]") -> None:
         guard.wait()
     if guard.returncode < 0:  # the guard itself was killed, and has left its session behind
         _end_session(guard.pid, _GRACE_SECONDS)
+
+
+def end_with_launcher() -> None:
+    """From now on this process ends when a launcher above it dies, by whichever way; nothing where it has none.
+
+    A launcher that was killed by SIGKILL has not ended its ranks: they would go on and hold their GPUs, seen by nobody.
+    """
+    line = [os.getpid()]
+    while (above := _parent(line[-1])) and _is_launcher(above):
+        line.append(above)
+    if len(line) > 1:
+        threading.Thread(target=_watch, args=(line,), name="launcher watch", daemon=True).start()
+
+
+def _watch(line: Sequence[int]) -> None:
+    """line: this process, its parent, and so on."""
+    while all(_parent(pid) == above for pid, above in itertools.pairwise(line)):
+        time.sleep(_LOOK_SECONDS)
+    if signal.getsignal(signal.SIGTERM) != signal.SIG_IGN:  # else it is on its way out, after a Ctrl-C that both had
+        with contextlib.suppress(OSError):  # nobody may be left who reads it
+            rank = os.environ.get("RANK", "0")
+            print(f"the launcher of rank {rank} has died, and the rank ends with it", file=sys.stderr, flush=True)
+        os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(_GRACE_SECONDS)
+    os.kill(os.getpid(), signal.SIGKILL)  # it waits for other ranks, where no handler runs
+
+
+def _parent(pid: int) -> int | None:
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return None
+
+
+def _is_launcher(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        words = Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
+        return any(word.rpartition("/")[2] in _LAUNCHERS for word in words)
+    return False
 
 
 def _guard(parent: int, grace: float, command: Sequence[str]) -> None:

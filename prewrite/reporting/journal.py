@@ -20,7 +20,7 @@ class Journal:
     """Writes a run folder; rank 0 alone has one. Each line is flushed, so a killed run leaves a readable folder."""
 
     def __init__(self, config: Config):
-        self.folder = Path(config.output_dir) / config.run_name
+        self.folder = Path(config.output_dir, config.run_name).absolute()  # one that holds on every rank
         self.best: Mapping[str, Any] = {}
         if any((self.folder / name).exists() for name in _LINES):
             raise UserError(

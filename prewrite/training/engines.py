@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from prewrite.config import Config
-from prewrite.engine import distributed
+from prewrite.engine import agreement, distributed
 from prewrite.engine.distributed import World
 from prewrite.engine.policy import Policy
 from prewrite.engine.sampler import Sampler
@@ -42,6 +42,7 @@ def open_engines(config: Config, world: World, tokenizer: Any, choices: Sequence
     with full_memory_told(), contextlib.ExitStack() as stack:
         with distributed.together("making the run folder"):
             journal = Journal(config) if world.is_main else None
+        agreement.agree_on_folder(journal.folder if journal else None, world)
         task_model = stack.enter_context(_task_model(config, journal))
         with distributed.together("asking the task model a first question"):
             if world.is_main:
@@ -71,7 +72,10 @@ def _task_model(config: Config, journal: Journal | None) -> Iterator[TaskModel]:
                 server = TaskServer(config.task_model, log_path=log_path)
                 base_url = stack.enter_context(server).base_url
                 stack.enter_context(server.blamed())
-        yield stack.enter_context(TaskModel(config.task_model, base_url=distributed.broadcast(base_url)))
+        base_url = distributed.broadcast(base_url)
+        with distributed.together("reading the task model's key"):  # each machine has an environment of its own
+            task_model = TaskModel(config.task_model, base_url=base_url)
+        yield stack.enter_context(task_model)
 
 
 @contextlib.contextmanager

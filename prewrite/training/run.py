@@ -4,7 +4,7 @@ import contextlib
 
 from prewrite.config import Config
 from prewrite.config.loading import check_world
-from prewrite.engine import distributed
+from prewrite.engine import agreement, distributed
 from prewrite.engine.policy import load_tokenizer, quiet_libraries, refuse_compiling_without_compiler
 from prewrite.engine.sampler import refuse_sleep_without_gpu
 from prewrite.training.engines import open_engines
@@ -19,11 +19,14 @@ def run(config: Config) -> None:
     world = distributed.start(config.training.ddp_timeout)
     with contextlib.ExitStack() as stack:
         stack.callback(distributed.stop)
-        check_world(config, world.size)
-        refuse_sleep_without_gpu(config.rollout, world)
-        refuse_compiling_without_compiler(config.policy)
-        tokenizer = load_tokenizer(config.policy)
-        stage = load_stage(config, tokenizer)
+        agreement.agree_on_program_and_config(config, world)
+        with distributed.together("reading its data"):
+            check_world(config, world.size)
+            refuse_sleep_without_gpu(config.rollout, world)
+            refuse_compiling_without_compiler(config.policy)
+            tokenizer = load_tokenizer(config.policy)
+            stage = load_stage(config, tokenizer)
+        agreement.agree_on_data(stage.shared_parts, world)
         engines = stack.enter_context(open_engines(config, world, tokenizer, stage.choices))
         progress = Progress()
         Trainer(config, engines, make_objective(stage, engines, progress), progress).run()

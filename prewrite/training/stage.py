@@ -32,6 +32,17 @@ class Stage:
             return ()
         return next((task.labels for task in self.data.tasks.values() if task.kind == "classification"), ())
 
+    @property
+    def shared_parts(self) -> dict[str, object]:
+        """What every rank must have read alike, by name."""
+        data = self.data
+        return {
+            "the instruction rows": (data.rows, data.held_out_rows),
+            "the requests, by the policy's tokenizer and chat template": (self.requests, self.held_out_requests),
+            "the train examples": data.train,
+            "the dev examples": data.dev,
+        }
+
 
 def load_stage(config: Config, tokenizer: Any) -> Stage:
     """Reads and checks all that needs no model. Raises UserError."""

@@ -23,6 +23,8 @@ class MiniBatch(Asking):
 class SubjectBatch(MiniBatch):
     """A mini-batch of the row's subject; rows without a subject are not asked about."""
 
+    suits_any_row = False
+
     def concerns(self, row: InstructionRow) -> bool:
         return row.subject is not None
 

@@ -86,9 +86,7 @@ def test_only_a_split_reward_narrows_the_examples_to_the_rows_subject():
     with scorer("accuracy_math_reward_split", "accuracy_math_reward") as (both, server):
         assert parts(both, row, "Add.") == [{"accuracy_math_reward_split": 1.0, "accuracy_math_reward": 1.0}]
         numbers = [int(query_of(body).partition("What is ")[2].split()[0]) for body in server.bodies]
-        of_the_subject = [
-            int(example.id) for example in both.examples(row, 0, 0, SUBJECT_BATCH)
-        ]
+        of_the_subject = [int(example.id) for example in both.examples(row, 0, 0, SUBJECT_BATCH)]
         of_all = [int(example.id) for example in both.examples(row, 0, 0, MINI_BATCH)]
         assert set(numbers) == {*of_the_subject, *of_all}
         assert all(number % 2 for number in of_the_subject)

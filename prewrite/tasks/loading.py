@@ -29,13 +29,7 @@ class _Loaded:
 
 
 def load_examples(
-    task: Task,
-    split: Split,
-    *,
-    local_dir: Path | None = None,
-    dev_size: int = 0,
-    min_words: int = 0,
-    seed: int = 0,
+    task: Task, split: Split, *, local_dir: Path | None = None, dev_size: int = 0, min_words: int = 0, seed: int = 0
 ) -> list[Example]:
     """The examples of one split.
 

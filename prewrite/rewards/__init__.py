@@ -1,13 +1,12 @@
 """The reward functions by name, in one table; `package.module:function` names a user's own."""
 
-import difflib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from prewrite.asking import ALONE, MINI_BATCH, SUBJECT_BATCH, TEMPLATE, Asking
 from prewrite.asking.cleaning import clean_rewrite
-from prewrite.errors import UserError
+from prewrite.errors import UserError, did_you_mean
 from prewrite.plugins import own_function
 from prewrite.rewards import form, rewriting, solving
 from prewrite.rewards.base import NOT_MY_ROW, ObjectiveName, Reward, Score, Skip
@@ -16,17 +15,9 @@ from prewrite.tasks.files import golds_of
 from prewrite.types import Evaluation, Example, InstructionRow, Sample
 
 __all__ = [
-    "NOT_MY_ROW",
-    "REWARDS",
-    "Reward",
-    "Score",
-    "Skip",
-    "check_coverage",
-    "check_objective",
-    "check_rows",
-    "get_reward",
-    "score_completions",
-]
+    "NOT_MY_ROW", "REWARDS", "Reward", "Score", "Skip", "check_coverage", "check_objective", "check_rows",
+    "get_reward", "score_completions",
+]  # fmt: skip
 
 
 def _reward(
@@ -76,10 +67,9 @@ def get_reward(name: str) -> Reward:
     if ":" in name:
         return _own_reward(name)
     if name not in REWARDS:
-        nearest = difflib.get_close_matches(name, REWARDS, n=1, cutoff=0.0)[0]
         raise UserError(
-            f"{name!r} is no reward. Did you mean {nearest!r}? The rewards are {', '.join(REWARDS)}; your own function "
-            "is named package.module:function."
+            f"{name!r} is no reward.{did_you_mean(name, REWARDS)} The rewards are {', '.join(REWARDS)}; your own "
+            "function is named package.module:function."
         )
     return REWARDS[name]
 

@@ -1,6 +1,5 @@
 """What a reward is."""
 
-import difflib
 import enum
 import inspect
 import math
@@ -9,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from prewrite.asking import Asking
-from prewrite.errors import UserError
+from prewrite.errors import UserError, did_you_mean
 from prewrite.tasks.base import KINDS, Kind, Task
 from prewrite.types import Evaluation, Example, InstructionRow, Sample
 
@@ -66,8 +65,7 @@ class Reward:
         known = self.parameters
         for name, value in given.items():
             if name not in known:
-                nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
-                hint = f" Did you mean {nearest[0]!r}?" if nearest else " It has none."
+                hint = did_you_mean(name, known) or " It has none."
                 raise UserError(f"reward {self.name}: {name!r} is no parameter of it.{hint}")
             _check_type(f"reward {self.name}: {name}", value, known[name].annotation)
         missing = [name for name, found in known.items() if found.default is found.empty and name not in given]

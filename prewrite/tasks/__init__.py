@@ -1,10 +1,9 @@
 """The tasks, in one table. `python -m prewrite.tasks` prints it."""
 
-import difflib
 import re
 from collections.abc import Sequence
 
-from prewrite.errors import UserError
+from prewrite.errors import UserError, did_you_mean
 from prewrite.tasks.ag_news import AG_NEWS
 from prewrite.tasks.aime import AIME24, AIME25
 from prewrite.tasks.base import Task
@@ -33,8 +32,7 @@ def get_task(name: str, own: Sequence[Task] = ()) -> Task:
     spellings = {_bare(spelling): task for task in reversed(tasks) for spelling in (*task.aliases, task.name)}
     if _bare(name) in spellings:
         return spellings[_bare(name)]
-    nearest = difflib.get_close_matches(_bare(name), spellings, n=1, cutoff=0.0)
-    hint = f" Did you mean {spellings[nearest[0]].name!r}?" if nearest else ""
+    hint = did_you_mean(name, [spelling for task in tasks for spelling in (task.name, *task.aliases)])
     raise UserError(f"{name!r} is no task.{hint} The tasks are {', '.join(task.name for task in tasks)}.")
 
 

@@ -109,12 +109,8 @@ def _apply(data: dict[str, Any], override: str) -> None:
     target[name if dot else key] = value
 
 
-def _all_keys() -> list[str]:
-    return [field for _, model in sections() for field in model.model_fields]
-
-
 def _nearest(key: str) -> str:
-    near = difflib.get_close_matches(key, _all_keys(), n=1)
+    near = difflib.get_close_matches(key, [field for _, model in sections() for field in model.model_fields], n=1)
     if not near:
         return ""
     home = next(where for where, model in sections() if near[0] in model.model_fields)
@@ -131,11 +127,9 @@ def _describe(fault: Any) -> str:
     if fault["type"] == "value_error":
         return f"{where}: {message}"
     given = fault["input"]
-    hint = " (write numbers and true/false without quotes)" if _wants_no_text(fault["type"], given) else ""
-    if isinstance(given, str) and fault["type"].startswith("list"):
+    hint = ""
+    if isinstance(given, str) and fault["type"].startswith(("int", "float", "bool")):
+        hint = " (write numbers and true/false without quotes)"
+    elif isinstance(given, str) and fault["type"].startswith("list"):
         hint = """ (a list, as in --set 'data.tasks=["sst2"]')"""
     return f"{where}: given {json.dumps(given, default=str, ensure_ascii=False)[:80]}; the rule: {message}{hint}"
-
-
-def _wants_no_text(kind: str, given: Any) -> bool:
-    return isinstance(given, str) and kind.startswith(("int", "float", "bool"))

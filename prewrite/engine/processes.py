@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO
 
 _GRACE_SECONDS = 15.0
-_LOOK_SECONDS = 0.5
+_POLL_SECONDS = 0.5
 
 
 def start_guarded(
@@ -54,7 +54,7 @@ def _guard(parent: int, grace: float, command: Sequence[str]) -> None:
     signal.signal(signal.SIGTERM, ask_to_end)
     child = subprocess.Popen(command)
     while child.poll() is None and not asked_to_end and os.getppid() == parent:
-        _wait(child, _LOOK_SECONDS)
+        _wait(child, _POLL_SECONDS)
     if child.poll() is None:
         child.terminate()
         _wait(child, grace)

@@ -115,11 +115,11 @@ class TaskModel:
             calls=self.stats.calls, failed=self.stats.failed, failures=self.stats.failures.copy()
         )
         if failed > most * calls:
-            told = ", ".join(f"{count} x {kind}" for kind, count in reasons.most_common(3))
+            kinds = ", ".join(f"{count} x {kind}" for kind, count in reasons.most_common(3))
             slow = "; where it is only slow, raise task_model.timeout or lower task_model.concurrency"
             way_out = f"Look at the endpoint{slow if 'timeout' in reasons else ''}."
             raise UserError(
-                f"task model at {self.base_url}: {failed} of the last {calls} calls stayed failed ({told}; the last "
+                f"task model at {self.base_url}: {failed} of the last {calls} calls stayed failed ({kinds}; the last "
                 f"one {self._last_failure}), more than task_model.max_failure_share {most}. {way_out}"
             )
 
@@ -212,24 +212,24 @@ class TaskModel:
             body = request_body(Call(query, choices), self.settings, self.seed)
             await self._endpoint.complete(body, choices, max_retries=min(self.settings.max_retries, _PROBE_RETRIES))
         except CallFailed as failure:
-            told, kind = str(failure), failure.kind
+            kind, message = failure.kind, str(failure)
         else:
             return
         where = f"task model {self.settings.model!r} at {self.base_url}"
         if kind == "no connection":
             raise UserError(
-                f"{where}: nothing answers there ({told}). Start the endpoint or put task_model.base_url right."
+                f"{where}: nothing answers there ({message}). Start the endpoint or put task_model.base_url right."
             )
         if kind in ("HTTP 401", "HTTP 403"):
             raise UserError(
                 f"{where}: the endpoint refused the API key (task_model.api_key_env is {self._endpoint.api_key_env}). "
-                f"It said {told}"
+                f"It said {message}"
             )
         if kind == "HTTP 404":
             served = await self._endpoint.served_models()
             way_out = f"It serves: {', '.join(served[:10])}." if served else "base_url mostly ends in /v1."
-            raise UserError(f"{where}: no such model or address. {way_out} It said {told}")
-        raise UserError(f"{where} gave no usable answer to a first question: {told}")
+            raise UserError(f"{where}: no such model or address. {way_out} It said {message}")
+        raise UserError(f"{where} gave no usable answer to a first question: {message}")
 
     async def _shut_down(self) -> None:
         tasks = list(self._in_flight.values())

@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 _LOG_TAIL_LINES, _ERRORS_BEFORE_TAIL = 12, 3
 # As a traceback ends, perhaps with vLLM's process before it.
 _ERROR = re.compile(r"(\([^()]*\) )*[\w.]*(Error|Exception): ")
-_LOOK_SECONDS = 0.3
+_POLL_SECONDS = 0.3
 _CLEARING_SECONDS = 20.0  # more than a guard needs to end what a dead server left
 # Of the trainer's ranks and its own engine, or a key that our client would not send.
 _NOT_INHERITED = {
@@ -109,7 +109,7 @@ class TaskServer:
                     f"{self.settings.startup_timeout:g} s (task_model.startup_timeout). From its log, "
                     f"{self.log_path}:\n{self._log_tail()}"
                 )
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
         logger.info("the task model's server is up after %.0f s", time.monotonic() - started)
 
     def _is_healthy(self) -> bool:
@@ -122,8 +122,8 @@ class TaskServer:
 
     def _log_tail(self) -> str:
         """The end of the log; before it, the errors that stand further up, since the first one is the cause."""
-        told = self.log_path.read_text(encoding="utf-8", errors="replace").splitlines()
-        lines = [line for line in told if "] Route: /" not in line]  # what it serves fills the end of a short log
+        written = self.log_path.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = [line for line in written if "] Route: /" not in line]  # what it serves fills the end of a short log
         tail = lines[-_LOG_TAIL_LINES:]
         errors = dict.fromkeys(line for line in lines[: -len(tail)] if _ERROR.match(line))
         return "\n".join([*list(errors)[:_ERRORS_BEFORE_TAIL], *tail])

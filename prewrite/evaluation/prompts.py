@@ -22,8 +22,8 @@ class Candidate:
     score: float | None = None
     observations: int = 0
 
-    def standing(self) -> str:
-        """Why it stands where it does, in words."""
+    def provenance(self) -> str:
+        """Why it is evaluated, and at its rank, in words."""
         if self.score is None:
             return self.ranked_by
         unit = "examples" if self.ranked_by == "dev score" else "rollouts"
@@ -111,10 +111,10 @@ def _read_log(path: Path, rows: list[dict[str, Any]], task: str, canonical: Call
         if rollout.reward is not None:
             rewards[rollout.rewrite].append(rollout.reward)
     mean_reward = {rewrite: sum(values) / len(values) for rewrite, values in rewards.items()}
-    looks = _read_dev(path.with_name("dev.jsonl"), tasks, canonical)
-    by_dev = sorted(looks, key=lambda text: (-looks[text][0], -mean_reward.get(text, -math.inf)))
-    by_reward = sorted((text for text in mean_reward if text not in looks), key=lambda text: -mean_reward[text])
-    candidates = [Candidate(text, "dev score", *looks[text]) for text in by_dev]
+    dev_scores = _read_dev(path.with_name("dev.jsonl"), tasks, canonical)
+    by_dev = sorted(dev_scores, key=lambda text: (-dev_scores[text][0], -mean_reward.get(text, -math.inf)))
+    by_reward = sorted((text for text in mean_reward if text not in dev_scores), key=lambda text: -mean_reward[text])
+    candidates = [Candidate(text, "dev score", *dev_scores[text]) for text in by_dev]
     candidates += [Candidate(text, "mean reward", mean_reward[text], len(rewards[text])) for text in by_reward]
     candidates = [c for c in candidates if c.instruction and c.instruction != initials[0]]
     if not candidates:

@@ -10,8 +10,8 @@ _JOINED = re.compile(r"[\s$,;]*(?:and|or)?[\s$,;]*")
 _MAX_JOINED_GAP = 20
 ANSWER_WORDS = (
     "answer|respuesta|r[ée]ponse|antwort|resposta|risposta|antwoord|svar|ответ|відповідь|odpowied[źz]|odpověď|răspuns|cevap|"
-    "yanıt|đáp án|câu trả lời|jawaban|jibu|απάντηση|答案|答え?|解答|正解|정답|답|คำตอบ|উত্তর|సమాధానం|उत्तर|जवाब|الإجابة|الجواب|"
-    "جواب|پاسخ|תשובה"
+    "yanıt|đáp án|câu trả lời|jawaban|jibu|απάντηση|答案|答え?|解答|正解|정답|답|คำตอบ|উত্তর|సమాధానం|उत्तर|जवाब|الإجابة|"
+    "الجواب|جواب|پاسخ|תשובה"
 )
 """One alternative a language, of those that the common multilingual sets have (MGSM, Belebele, Global-MMLU)."""
 ANSWER_IS = (

@@ -39,8 +39,8 @@ _REJECTED_AFTER = re.compile(
     r"(?:(?:all|both|also|clearly|obviously|definitely|be|been|too|therefore)\s+)*"
     r"(?:not\b(?! (?:wrong|incorrect|false|out))|(?P<once>is|was|does)n't\b|(?:are|were|do|ca|could|would)n't\b"
     r"|cannot\b|wrong\b|incorrect\b|false\b|out\b|ruled out|eliminated|excluded|discarded|impossible|invalid|fails?\b)"
-    r"|\s*\?\s*(?:no|not at all|not really|never|hardly|wrong)(?=[.,!]|\s*$)|[^。,.\n]{0,6}(?:不对|不對|不正确|不正確|错|錯"
-    r"|ない|ありません|아니|아닙|아닌|않|değil|नहीं|নয়|కాదు)"
+    r"|\s*\?\s*(?:no|not at all|not really|never|hardly|wrong)(?=[.,!]|\s*$)|[^。,.\n]{0,6}(?:不对|不對|不正确|不正確"
+    r"|错|錯|ない|ありません|아니|아닙|아닌|않|değil|नहीं|নয়|కాదు)"
 )
 JOINT = re.compile(r"\s*(?:,?\s*(?:and|or|nor|&)\s+|,\s*)(?:(?:option|choice)\s+)?\(?")
 _COORDINATOR = re.compile(r"and|or|&")

@@ -1,21 +1,21 @@
 """AIME 2024 and 2025, both parts of each; train and dev are the problems of the years up to 2023."""
 
-from prewrite.tasks.base import HubSplit, Row, Source, Task
+from prewrite.tasks.base import HubSplit, RawRow, Source, Task
 
 _INSTRUCTION = "Solve the math problem step by step. The answer is an integer from 0 to 999. Put it in \\boxed{}."
 
 
-def _read_earlier_years(row: Row) -> Row | None:
+def _read_earlier_years(row: RawRow) -> RawRow | None:
     if int(row["Year"]) >= 2024:
         return None
     return {"problem": row["Question"], "answer": str(row["Answer"]), "id": row["ID"]}
 
 
-def _read_2024(row: Row) -> Row:
+def _read_2024(row: RawRow) -> RawRow:
     return {**row, "id": f"2024-{row['id']}"}
 
 
-def _read_2025(row: Row) -> Row:
+def _read_2025(row: RawRow) -> RawRow:
     return {"problem": row["question"], "answer": str(row["answer"])}
 
 

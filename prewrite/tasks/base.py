@@ -9,11 +9,11 @@ from prewrite.types import Example
 
 Kind = Literal["classification", "math", "open_question"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-Row = Mapping[str, Any]
-RowReader = Callable[[Row], Row | None]
+RawRow = Mapping[str, Any]
+RowReader = Callable[[RawRow], RawRow | None]
 
 
-def as_is(row: Row) -> Row:
+def as_is(row: RawRow) -> RawRow:
     """The reader of rows that already have the task's columns."""
     return row
 

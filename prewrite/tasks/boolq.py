@@ -4,13 +4,13 @@ The local train file lacks the passages. So with local files train and dev come 
 and the test is its other rows, which is not the official split; the label says so.
 """
 
-from prewrite.tasks.base import HubSplit, Row, Source, Task
+from prewrite.tasks.base import HubSplit, RawRow, Source, Task
 
 _LABELS = ("no", "yes")
 _FILES_FOR_TRAIN = 1000
 
 
-def _read_hub(row: Row) -> Row:
+def _read_hub(row: RawRow) -> RawRow:
     return {"passage": row["passage"], "question": row["question"], "label": _LABELS[int(row["answer"])]}
 
 

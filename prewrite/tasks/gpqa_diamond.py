@@ -3,7 +3,7 @@ text, so it comes from the hub, where it is gated, and is never stored here."""
 
 import random
 
-from prewrite.tasks.base import HubSplit, Row, Source, Task
+from prewrite.tasks.base import HubSplit, RawRow, Source, Task
 
 _ACCESS = (
     "The data set is gated: accept its terms at https://huggingface.co/datasets/Idavidrein/gpqa, then log in with "
@@ -11,7 +11,7 @@ _ACCESS = (
 )
 
 
-def _read(row: Row) -> Row:
+def _read(row: RawRow) -> RawRow:
     """The four choices in an order of the row's own, so that no letter is right more often than chance."""
     choices = [row["Correct Answer"], *(row[f"Incorrect Answer {number}"] for number in (1, 2, 3))]
     order = [0, 1, 2, 3]

@@ -1,9 +1,9 @@
 """GSM8K: grade-school word problems (Cobbe et al. 2021)."""
 
-from prewrite.tasks.base import HubSplit, Row, Source, Task
+from prewrite.tasks.base import HubSplit, RawRow, Source, Task
 
 
-def _read_hub(row: Row) -> Row:
+def _read_hub(row: RawRow) -> RawRow:
     solution, _, gold = row["answer"].rpartition("####")
     return {"problem": row["question"], "answer": gold.strip().replace(",", ""), "solution": solution.strip()}
 

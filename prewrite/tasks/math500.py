@@ -1,7 +1,7 @@
 """MATH-500 (Lightman et al. 2023), trained on MATH's own train split (Hendrycks et al. 2021)."""
 
 from prewrite.grading import boxed_answers
-from prewrite.tasks.base import HubSplit, Row, Source, Task
+from prewrite.tasks.base import HubSplit, RawRow, Source, Task
 
 _SUBJECTS = (
     "algebra",
@@ -14,7 +14,7 @@ _SUBJECTS = (
 )
 
 
-def _read_train_hub(row: Row) -> Row | None:
+def _read_train_hub(row: RawRow) -> RawRow | None:
     boxes = boxed_answers(row["solution"])
     if not boxes:  # two rows of the official split have an empty box
         return None
@@ -22,7 +22,7 @@ def _read_train_hub(row: Row) -> Row | None:
     return {**row, "answer": boxes[-1], "subject": row["type"], "level": None if level == "?" else level}
 
 
-def _read_test(row: Row) -> Row:
+def _read_test(row: RawRow) -> RawRow:
     return {**row, "id": row["unique_id"]}
 
 

@@ -1,10 +1,10 @@
 """NuminaMath-TIR: competition problems with worked solutions; the gold is the last box of the solution."""
 
 from prewrite.grading import boxed_answers
-from prewrite.tasks.base import HubSplit, Row, Source, Task
+from prewrite.tasks.base import HubSplit, RawRow, Source, Task
 
 
-def _read(row: Row) -> Row | None:
+def _read(row: RawRow) -> RawRow | None:
     boxes = boxed_answers(row["solution"])
     return {"problem": row["problem"], "solution": row["solution"], "answer": boxes[-1]} if boxes else None
 

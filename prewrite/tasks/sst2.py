@@ -1,11 +1,11 @@
 """SST-2: the sentiment of phrases and sentences of film reviews (Socher et al. 2013, as in GLUE)."""
 
-from prewrite.tasks.base import HubSplit, Row, Source, Task
+from prewrite.tasks.base import HubSplit, RawRow, Source, Task
 
 _LABELS = ("negative", "positive")
 
 
-def _read_hub(row: Row) -> Row:
+def _read_hub(row: RawRow) -> RawRow:
     return {"text": row["sentence"].strip(), "label": _LABELS[row["label"]]}
 
 

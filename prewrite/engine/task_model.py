@@ -58,9 +58,6 @@ class TaskModel:
     def base_url(self) -> str:
         return self._endpoint.base_url
 
-    def __repr__(self) -> str:
-        return f"TaskModel({self.settings.model!r} at {self.base_url})"
-
     def __enter__(self) -> "TaskModel":
         return self
 
@@ -170,22 +167,27 @@ class TaskModel:
         if key in self._in_flight:
             self.stats.cached += 1
         else:
-            self._note_control_tokens(call)
-            self._in_flight[key] = asyncio.create_task(self._ask_until_settled(key, body, call.choices))
+            self._begin(call, body, key)
         return await asyncio.shield(self._in_flight[key])
 
     async def _start(self, calls: Sequence[Call]) -> None:
         for call in calls:
             body, key = self._request(call)
             if not any(key in known for known in (self._cache, self._in_flight, self._ahead)):
-                self._note_control_tokens(call)
-                self._in_flight[key] = asyncio.create_task(self._ask_until_settled(key, body, call.choices))
+                self._begin(call, body, key)
                 self._ahead[key] = self._in_flight[key]
 
     def _request(self, call: Call) -> tuple[dict[str, Any], bytes]:
         """The body of the call, and its key among all calls."""
         body = request_body(call, self.settings, self.seed)
         return body, hashlib.sha256(json.dumps([body, call.sample_index], sort_keys=True).encode()).digest()
+
+    def _begin(self, call: Call, body: dict[str, Any], key: bytes) -> None:
+        if holds_control_token(call.query):
+            if not self.stats.neutralised:
+                logger.warning("a query holds chat-control tokens; they are neutralised: %r", call.query[:200])
+            self.stats.neutralised += 1
+        self._in_flight[key] = asyncio.create_task(self._ask_until_settled(key, body, call.choices))
 
     async def _ask_until_settled(self, key: bytes, body: dict[str, Any], choices: Sequence[str]) -> Answer:
         try:
@@ -237,9 +239,3 @@ class TaskModel:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._endpoint.close()
-
-    def _note_control_tokens(self, call: Call) -> None:
-        if holds_control_token(call.query):
-            if not self.stats.neutralised:
-                logger.warning("a query holds chat-control tokens; they are neutralised: %r", call.query[:200])
-            self.stats.neutralised += 1

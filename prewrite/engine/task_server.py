@@ -90,25 +90,16 @@ class TaskServer:
                     self._guard.wait(_CLEARING_SECONDS)
             if self._guard.poll() is None:
                 raise
-            raise UserError(
-                f"the vLLM server that was started for task_model.model {self.settings.model!r} has ended (exit code "
-                f"{self._guard.returncode}): {error} From its log, {self.log_path}:\n{self._log_tail()}"
-            ) from error
+            raise self._fault(f"has ended (exit code {self._guard.returncode}): {error}") from error
 
     def _wait_until_healthy(self) -> None:
         started = time.monotonic()
         while not self._is_healthy():
             if self._guard.poll() is not None:
-                raise UserError(
-                    f"the vLLM server for task_model.model {self.settings.model!r} ended while it started (exit code "
-                    f"{self._guard.returncode}). From its log, {self.log_path}:\n{self._log_tail()}"
-                )
+                raise self._fault(f"ended while it started (exit code {self._guard.returncode}).")
             if time.monotonic() - started > self.settings.startup_timeout:
-                raise UserError(
-                    f"the vLLM server for task_model.model {self.settings.model!r} was not healthy within "
-                    f"{self.settings.startup_timeout:g} s (task_model.startup_timeout). From its log, "
-                    f"{self.log_path}:\n{self._log_tail()}"
-                )
+                limit = self.settings.startup_timeout
+                raise self._fault(f"was not healthy within {limit:g} s (task_model.startup_timeout).")
             time.sleep(_POLL_SECONDS)
         logger.info("the task model's server is up after %.0f s", time.monotonic() - started)
 
@@ -119,6 +110,10 @@ class TaskServer:
                 return reply.status == 200
         except (urllib.error.URLError, OSError):
             return False
+
+    def _fault(self, what: str) -> UserError:
+        server = f"the vLLM server that was started for task_model.model {self.settings.model!r}"
+        return UserError(f"{server} {what} From its log, {self.log_path}:\n{self._log_tail()}")
 
     def _log_tail(self) -> str:
         """The end of the log; before it, the errors that stand further up, since the first one is the cause."""

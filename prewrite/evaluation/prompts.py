@@ -10,8 +10,6 @@ from typing import Any
 from prewrite.errors import UserError
 from prewrite.tasks.files import read_rows
 
-TEXT_KEYS = {"log": "rewrite", "list": "instruction"}
-
 
 @dataclass(frozen=True)
 class Candidate:
@@ -65,9 +63,9 @@ def read_prompts(path: str | Path, task: str, canonical: Callable[[str], str] = 
             "`instruction`, or a .txt file with one instruction a line"
         )
     rows = read_rows(path)
-    if TEXT_KEYS["log"] in rows[0]:
+    if "rewrite" in rows[0]:
         return _read_log(path, rows, task, canonical)
-    return Prompts(_in_file_order((_text(row, TEXT_KEYS["list"], path, i) for i, row in enumerate(rows, 1)), path))
+    return Prompts(_in_file_order((_text(row, "instruction", path, i) for i, row in enumerate(rows, 1)), path))
 
 
 def finite(value: object) -> float | None:
@@ -90,7 +88,7 @@ def _read_log(path: Path, rows: list[dict[str, Any]], task: str, canonical: Call
         _LoggedRollout(
             canonical(_text(row, "dataset_name", path, number)),
             _text(row, "instruction", path, number).strip(),
-            _text(row, TEXT_KEYS["log"], path, number).strip(),
+            _text(row, "rewrite", path, number).strip(),
             finite(row.get("reward")),
         )
         for number, row in enumerate(rows, start=1)

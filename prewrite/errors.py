@@ -1,5 +1,8 @@
 """The one exception for the user's faults."""
 
+import difflib
+from collections.abc import Iterable
+
 from prewrite.secrets import hidden
 
 
@@ -29,3 +32,9 @@ class RankFailure(Exception):
     def __init__(self, message: str, exit_code: int, *, elsewhere: bool = False):
         super().__init__(message)
         self.exit_code, self.elsewhere = exit_code, elsewhere
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A hint for the end of a message, " Did you mean 'x'?"; "" where nothing is known."""
+    nearest = difflib.get_close_matches(name, list(known), n=1, cutoff=0.0)
+    return f" Did you mean {nearest[0]!r}?" if nearest else ""

@@ -1,6 +1,5 @@
 """Functions of the user's own, named `package.module:function` in a config."""
 
-import difflib
 import functools
 import importlib
 import inspect
@@ -8,7 +7,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from prewrite.errors import UserError
+from prewrite.errors import UserError, did_you_mean
 
 
 def own_function(what: str, name: str, num_arguments: int | None = None) -> Callable[..., Any]:
@@ -30,9 +29,7 @@ def own_function(what: str, name: str, num_arguments: int | None = None) -> Call
         raise UserError(f"{what} {name!r}: there is no module {module_name!r} on the Python path.") from error
     function = getattr(module, function_name, None)
     if not inspect.isfunction(function):
-        functions = [found for found, _ in inspect.getmembers(module, inspect.isfunction)]
-        nearest = difflib.get_close_matches(function_name, functions, n=1, cutoff=0.0)
-        hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
+        hint = did_you_mean(function_name, dict(inspect.getmembers(module, inspect.isfunction)))
         raise UserError(f"{what} {name!r}: the module {module_name} has no function {function_name!r}.{hint}")
     if num_arguments is not None:
         try:
@@ -43,7 +40,7 @@ def own_function(what: str, name: str, num_arguments: int | None = None) -> Call
             ) from error
 
     @functools.wraps(function)
-    def told(*args: Any, **kwargs: Any) -> Any:
+    def checked(*args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
         except UserError:
@@ -54,4 +51,4 @@ def own_function(what: str, name: str, num_arguments: int | None = None) -> Call
                 f"{what} {name}: it raised {type(error).__name__}: {error} ({place.filename}, line {place.lineno})."
             ) from error
 
-    return told
+    return checked

@@ -4,8 +4,8 @@ import pytest
 
 from prewrite.config import Config
 from prewrite.config.loading import check_world, config_hash, dump_config, load_config
-from prewrite.config.table import config_table
 from prewrite.errors import UserError
+from scripts.write_settings import config_table
 
 MINIMAL = {
     "policy": {"model": "some/model"},

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from prewrite.grading import boxed_answers
 from prewrite.tasks import TASKS, get_task, loading
 from prewrite.tasks.base import query
-from prewrite.tasks.boxed import last_boxed
 from prewrite.tasks.loading import load_examples, overlapping
 
 FOLDER = Path(os.environ.get("PREWRITE_DATA") or Path(__file__).parents[2] / "shared" / "data")
@@ -63,7 +63,7 @@ def test_the_last_box_of_a_solution_is_the_gold_of_math():
         example.id
         for split in ("train", "test")
         for example in load_examples(get_task("math-500"), split, local_dir=FOLDER, seed=1)
-        if (last_boxed(example.solution or "") or "").split() != str(example.target).split()
+        if "".join(boxed_answers(example.solution or "")[-1:]).split() != str(example.target).split()
     ]
     assert differ == []
 

@@ -66,7 +66,7 @@ def test_dev_score_before_mean_reward(tmp_path: Path) -> None:
     prompts = read_prompts(log, "sst2")
     assert texts(prompts) == ["b", "c", "a", "d"]
     assert [c.ranked_by for c in prompts.candidates] == ["dev score", "dev score", "mean reward", "mean reward"]
-    assert prompts.candidates[0].standing() == "dev score 0.800 over 30 examples"
+    assert prompts.candidates[0].provenance() == "dev score 0.800 over 30 examples"
     assert prompts.initial == INITIAL
 
 

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from prewrite.config.table import config_table
+from scripts.write_settings import config_table
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

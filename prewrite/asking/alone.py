@@ -18,7 +18,7 @@ _PROSE = re.compile(r"(?<!\\)(?<![A-Za-z\\])[A-Za-z]{2,}")
 class Alone(Asking):
     """One call a rewrite, without examples."""
 
-    uses_examples = False
+    uses_examples = suits_any_row = False
 
     def check_row(self, row: InstructionRow, task: Task, reward: str) -> None:
         if row.answer is None:

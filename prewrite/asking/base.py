@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from prewrite.asking.guards import Fault, form_fault
 from prewrite.asking.verdicts import grade
 from prewrite.tasks.base import Task
-from prewrite.tasks.files import require_rows
 from prewrite.types import Answer, Call, Example, InstructionRow, Sample, Verdict
 
 
@@ -16,9 +15,11 @@ class Asking(ABC):
 
     uses_examples: whether rewrites are asked on a task's examples, so that train and dev have to be loaded. Else a row
     is a question with an answer of its own, and held-out rows take the place of dev examples.
+    suits_any_row: whether it reads no more in a row than its instruction.
     """
 
     uses_examples = True
+    suits_any_row = True
 
     def check_row(  # noqa: B027  # most ways read nothing in a row
         self, row: InstructionRow, task: Task, reward: str
@@ -64,8 +65,3 @@ def rows_of_subject(row: InstructionRow, examples: Sequence[Example]) -> list[Ex
     if row.subject is None:
         return list(examples)
     return [example for example in examples if (example.subject or "").casefold() == row.subject.casefold()]
-
-
-def require_subject(row: InstructionRow, examples: Sequence[Example]) -> list[Example]:
-    """`rows_of_subject`, or UserError where the task has none."""
-    return require_rows(rows_of_subject(row, examples), f"{row.dataset_name} examples", f"subject={row.subject!r}")

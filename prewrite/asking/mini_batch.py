@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
-from prewrite.asking.base import Asking, require_subject
+from prewrite.asking.base import Asking, rows_of_subject
 from prewrite.asking.guards import Fault, repeats_example
 from prewrite.tasks.base import Task, query
+from prewrite.tasks.files import require_rows
 from prewrite.types import Call, Example, InstructionRow
 
 
@@ -23,8 +24,11 @@ class MiniBatch(Asking):
 class SubjectBatch(MiniBatch):
     """A mini-batch of the row's subject; rows without a subject are not asked about."""
 
+    suits_any_row = False
+
     def concerns(self, row: InstructionRow) -> bool:
         return row.subject is not None
 
     def pool(self, row: InstructionRow, examples: Sequence[Example]) -> Sequence[Example]:
-        return require_subject(row, examples)
+        of_subject = rows_of_subject(row, examples)
+        return require_rows(of_subject, f"{row.dataset_name} examples", f"subject={row.subject!r}")

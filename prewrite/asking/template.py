@@ -3,8 +3,8 @@
 import re
 from collections.abc import Collection, Sequence
 
-from prewrite.asking.base import Asking
-from prewrite.asking.guards import Fault, repeats_example
+from prewrite.asking.guards import Fault
+from prewrite.asking.mini_batch import MiniBatch
 from prewrite.errors import UserError
 from prewrite.tasks.base import Task
 from prewrite.types import Call, Example, InstructionRow
@@ -13,8 +13,10 @@ from prewrite.types import Call, Example, InstructionRow
 _BRACE_TAG = re.compile(r"\\[A-Za-z]+\s*(?:\{[^{}]*\})*|[\^_]\{[^{}]*\}|\{([A-Za-z_]\w*)\}")
 
 
-class Template(Asking):
+class Template(MiniBatch):
     """The rewrite with each of the row's `tags` replaced by the example's field of that name: one call an example."""
+
+    suits_any_row = False
 
     def check_row(self, row: InstructionRow, task: Task, reward: str) -> None:
         unknown = [tag for tag in row.tags if tag not in task.fields]
@@ -31,9 +33,8 @@ class Template(Asking):
         return [Call(fill_template(rewrite, row.tags, example), choices) for example in examples]
 
     def content_fault(self, rewrite: str, row: InstructionRow, examples: Sequence[Example]) -> Fault | None:
-        if not has_right_tags(rewrite, row.tags):
-            return "wrong_tags"
-        return "leak" if repeats_example(rewrite, row.instruction, examples) else None
+        wrong_tags = not has_right_tags(rewrite, row.tags)
+        return "wrong_tags" if wrong_tags else super().content_fault(rewrite, row, examples)
 
 
 def brace_tags(template: str) -> set[str]:

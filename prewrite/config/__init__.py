@@ -14,14 +14,6 @@ from prewrite.config.task_model import TaskModelSettings
 from prewrite.config.training import TrainingSettings
 
 __all__ = [
-    "Config",
-    "CustomTaskSettings",
-    "DataSettings",
-    "LossSettings",
-    "PolicySettings",
-    "RewardSettings",
-    "RolloutSettings",
-    "SelectionSettings",
-    "TaskModelSettings",
-    "TrainingSettings",
-]
+    "Config", "CustomTaskSettings", "DataSettings", "LossSettings", "PolicySettings", "RewardSettings",
+    "RolloutSettings", "SelectionSettings", "TaskModelSettings", "TrainingSettings",
+]  # fmt: skip

@@ -135,13 +135,11 @@ def _describe(fault: Any) -> str:
     if fault["type"] == "value_error":
         return f"{where}: {message}"
     given = fault["input"]
-    hint = " (write numbers and true/false without quotes)" if _wants_no_text(fault["type"], given) else ""
-    if isinstance(given, str) and fault["type"].startswith("list"):
+    hint = ""
+    if isinstance(given, str) and fault["type"].startswith(("int", "float", "bool")):
+        hint = " (write numbers and true/false without quotes)"
+    elif isinstance(given, str) and fault["type"].startswith("list"):
         hint = """ (a list, as in --set 'data.tasks=["sst2"]')"""
         if given.startswith("[") and '"' not in given:
             hint = " (its quotes were lost on the way: docs/gpus.md says which launchers keep them)"
     return f"{where}: given {shown(where, given)}; the rule: {message}{hint}"
-
-
-def _wants_no_text(kind: str, given: Any) -> bool:
-    return isinstance(given, str) and kind.startswith(("int", "float", "bool"))

@@ -152,10 +152,7 @@ class Policy:
         """Moves these weights towards the other policy's: (1 - share) x own + share x other. A collective."""
         pairs = zip(self.lm.parameters(), other.lm.parameters(), strict=True)
         for own, theirs in pairs:
-            with (
-                deepspeed.zero.GatheredParameters([theirs]),
-                deepspeed.zero.GatheredParameters([own], modifier_rank=0),
-            ):
+            with deepspeed.zero.GatheredParameters([theirs]), deepspeed.zero.GatheredParameters([own], modifier_rank=0):
                 if self.world.is_main or not self.is_partitioned:
                     own.data.lerp_(theirs.data.to(own.dtype), share)
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO
 
 _GRACE_SECONDS = 15.0
-_LOOK_SECONDS = 0.5
+_POLL_SECONDS = 0.5
 _LAUNCHERS = {"torchrun", "torch.distributed.run", "deepspeed", "deepspeed.launcher.launch"}  # programs or modules
 
 
@@ -63,7 +63,7 @@ def end_with_launcher() -> None:
 def _watch(line: Sequence[int]) -> None:
     """line: this process, its parent, and so on."""
     while all(_parent(pid) == above for pid, above in itertools.pairwise(line)):
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
     if signal.getsignal(signal.SIGTERM) != signal.SIG_IGN:  # else it is on its way out, after a Ctrl-C that both had
         with contextlib.suppress(OSError):  # nobody may be left who reads it
             rank = os.environ.get("RANK", "0")
@@ -96,7 +96,7 @@ def _guard(parent: int, grace: float, command: Sequence[str]) -> None:
     signal.signal(signal.SIGTERM, ask_to_end)
     child = subprocess.Popen(command)
     while child.poll() is None and not asked_to_end and os.getppid() == parent:
-        _wait(child, _LOOK_SECONDS)
+        _wait(child, _POLL_SECONDS)
     if child.poll() is None:
         child.terminate()
         _wait(child, grace)

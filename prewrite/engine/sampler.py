@@ -63,8 +63,8 @@ class Sampler:
                 use_tqdm_on_load=False,
             )
         except ValueError as error:  # heads that the ranks do not divide, a KV cache too small for one request
-            told = str(error).strip().splitlines()
-            raise UserError(f"rollout: vLLM cannot start an engine for {policy.model!r}: {' '.join(told)}") from error
+            reason = " ".join(str(error).split())
+            raise UserError(f"rollout: vLLM cannot start an engine for {policy.model!r}: {reason}") from error
         self.loads_in_place = on_gpu and all(self.engine.apply_model(_computes_with_loaded_weights))
 
     def close(self) -> None:

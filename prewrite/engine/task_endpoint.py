@@ -68,9 +68,6 @@ class Endpoint:
         self._proxy = None if is_direct else urllib.request.getproxies().get(urlsplit(base_url).scheme)
         self._session: aiohttp.ClientSession | None = None
 
-    def __repr__(self) -> str:
-        return f"Endpoint({self.base_url!r})"
-
     async def close(self) -> None:
         """Closes the connections; safe to call twice."""
         if self._session is not None:

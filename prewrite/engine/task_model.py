@@ -60,9 +60,6 @@ class TaskModel:
     def base_url(self) -> str:
         return ", ".join(endpoint.base_url for endpoint in self._endpoints)
 
-    def __repr__(self) -> str:
-        return f"TaskModel({self.settings.model!r} at {self.base_url})"
-
     def __enter__(self) -> "TaskModel":
         return self
 
@@ -117,11 +114,11 @@ class TaskModel:
             calls=self.stats.calls, failed=self.stats.failed, failures=self.stats.failures.copy()
         )
         if failed > most * calls:
-            told = ", ".join(f"{count} x {kind}" for kind, count in reasons.most_common(3))
+            kinds = ", ".join(f"{count} x {kind}" for kind, count in reasons.most_common(3))
             slow = "; where it is only slow, raise task_model.timeout or lower task_model.concurrency"
             way_out = f"Look at the endpoint{slow if 'timeout' in reasons else ''}."
             raise UserError(
-                f"task model at {self.base_url}: {failed} of the last {calls} calls stayed failed ({told}; the last "
+                f"task model at {self.base_url}: {failed} of the last {calls} calls stayed failed ({kinds}; the last "
                 f"one {self._last_failure}), more than task_model.max_failure_share {most}. {way_out}"
             )
 
@@ -172,22 +169,27 @@ class TaskModel:
         if key in self._in_flight:
             self.stats.cached += 1
         else:
-            self._note_control_tokens(call)
-            self._in_flight[key] = asyncio.create_task(self._ask_until_settled(key, body, call.choices))
+            self._begin(call, body, key)
         return await asyncio.shield(self._in_flight[key])
 
     async def _start(self, calls: Sequence[Call]) -> None:
         for call in calls:
             body, key = self._request(call)
             if not any(key in known for known in (self._cache, self._in_flight, self._ahead)):
-                self._note_control_tokens(call)
-                self._in_flight[key] = asyncio.create_task(self._ask_until_settled(key, body, call.choices))
+                self._begin(call, body, key)
                 self._ahead[key] = self._in_flight[key]
 
     def _request(self, call: Call) -> tuple[dict[str, Any], bytes]:
         """The body of the call, and its key among all calls."""
         body = request_body(call, self.settings, self.seed)
         return body, hashlib.sha256(json.dumps([body, call.sample_index], sort_keys=True).encode()).digest()
+
+    def _begin(self, call: Call, body: dict[str, Any], key: bytes) -> None:
+        if holds_control_token(call.query):
+            if not self.stats.neutralised:
+                logger.warning("a query holds chat-control tokens; they are neutralised: %r", call.query[:200])
+            self.stats.neutralised += 1
+        self._in_flight[key] = asyncio.create_task(self._ask_until_settled(key, body, call.choices))
 
     async def _ask_until_settled(self, key: bytes, body: dict[str, Any], choices: Sequence[str]) -> Answer:
         try:
@@ -219,24 +221,24 @@ class TaskModel:
             body = request_body(Call(query, choices), self.settings, self.seed)
             await endpoint.complete(body, choices, max_retries=min(self.settings.max_retries, _PROBE_RETRIES))
         except CallFailed as failure:
-            told, kind = str(failure), failure.kind
+            kind, message = failure.kind, str(failure)
         else:
             return
         where = f"task model {self.settings.model!r} at {endpoint.base_url}"
         if kind == "no connection":
             raise UserError(
-                f"{where}: nothing answers there ({told}). Start the endpoint or put task_model.base_url right."
+                f"{where}: nothing answers there ({message}). Start the endpoint or put task_model.base_url right."
             )
         if kind in ("HTTP 401", "HTTP 403"):
             raise UserError(
                 f"{where}: the endpoint refused the API key (task_model.api_key_env is {endpoint.api_key_env}). "
-                f"It said {told}"
+                f"It said {message}"
             )
         if kind == "HTTP 404":
             served = await endpoint.served_models()
             way_out = f"It serves: {', '.join(served[:10])}." if served else "base_url mostly ends in /v1."
-            raise UserError(f"{where}: no such model or address. {way_out} It said {told}")
-        raise UserError(f"{where} gave no usable answer to a first question: {told}")
+            raise UserError(f"{where}: no such model or address. {way_out} It said {message}")
+        raise UserError(f"{where} gave no usable answer to a first question: {message}")
 
     async def _shut_down(self) -> None:
         tasks = list(self._in_flight.values())
@@ -245,9 +247,3 @@ class TaskModel:
         await asyncio.gather(*tasks, return_exceptions=True)
         for endpoint in self._endpoints:
             await endpoint.close()
-
-    def _note_control_tokens(self, call: Call) -> None:
-        if holds_control_token(call.query):
-            if not self.stats.neutralised:
-                logger.warning("a query holds chat-control tokens; they are neutralised: %r", call.query[:200])
-            self.stats.neutralised += 1

@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 _LOG_TAIL_LINES, _ERRORS_BEFORE_TAIL = 12, 3
 # As a traceback ends, perhaps with vLLM's process before it.
 _ERROR = re.compile(r"(\([^()]*\) )*[\w.]*(Error|Exception): ")
-_LOOK_SECONDS = 0.3
+_POLL_SECONDS = 0.3
 _CLEARING_SECONDS = 20.0  # more than a guard needs to end what a dead server left
 # Of the trainer's ranks and its own engine, or a key that our client would not send.
 _NOT_INHERITED = {
@@ -90,26 +90,17 @@ class TaskServer:
                     self._guard.wait(_CLEARING_SECONDS)
             if self._guard.poll() is None:
                 raise
-            raise UserError(
-                f"the vLLM server that was started for task_model.model {self.settings.model!r} has ended (exit code "
-                f"{self._guard.returncode}): {error} From its log, {self.log_path}:\n{self._log_tail()}"
-            ) from error
+            raise self._fault(f"has ended (exit code {self._guard.returncode}): {error}") from error
 
     def _wait_until_healthy(self) -> None:
         started = time.monotonic()
         while not self._is_healthy():
             if self._guard.poll() is not None:
-                raise UserError(
-                    f"the vLLM server for task_model.model {self.settings.model!r} ended while it started (exit code "
-                    f"{self._guard.returncode}). From its log, {self.log_path}:\n{self._log_tail()}"
-                )
+                raise self._fault(f"ended while it started (exit code {self._guard.returncode}).")
             if time.monotonic() - started > self.settings.startup_timeout:
-                raise UserError(
-                    f"the vLLM server for task_model.model {self.settings.model!r} was not healthy within "
-                    f"{self.settings.startup_timeout:g} s (task_model.startup_timeout). From its log, "
-                    f"{self.log_path}:\n{self._log_tail()}"
-                )
-            time.sleep(_LOOK_SECONDS)
+                limit = self.settings.startup_timeout
+                raise self._fault(f"was not healthy within {limit:g} s (task_model.startup_timeout).")
+            time.sleep(_POLL_SECONDS)
         logger.info("the task model's server is up after %.0f s", time.monotonic() - started)
 
     def _is_healthy(self) -> bool:
@@ -120,10 +111,14 @@ class TaskServer:
         except (urllib.error.URLError, OSError):
             return False
 
+    def _fault(self, what: str) -> UserError:
+        server = f"the vLLM server that was started for task_model.model {self.settings.model!r}"
+        return UserError(f"{server} {what} From its log, {self.log_path}:\n{self._log_tail()}")
+
     def _log_tail(self) -> str:
         """The end of the log; before it, the errors that stand further up, since the first one is the cause."""
-        told = self.log_path.read_text(encoding="utf-8", errors="replace").splitlines()
-        lines = [line for line in told if "] Route: /" not in line]  # what it serves fills the end of a short log
+        written = self.log_path.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = [line for line in written if "] Route: /" not in line]  # what it serves fills the end of a short log
         tail = lines[-_LOG_TAIL_LINES:]
         errors = dict.fromkeys(line for line in lines[: -len(tail)] if _ERROR.match(line))
         return "\n".join([*list(errors)[:_ERRORS_BEFORE_TAIL], *tail])

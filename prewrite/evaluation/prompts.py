@@ -11,8 +11,6 @@ from typing import Any
 from prewrite.errors import UserError
 from prewrite.tasks.files import read_rows
 
-TEXT_KEYS = {"log": "rewrite", "list": "instruction"}
-
 
 @dataclass(frozen=True)
 class Candidate:
@@ -26,8 +24,8 @@ class Candidate:
     score: float | None = None
     observations: int = 0
 
-    def standing(self) -> str:
-        """Why it stands where it does, in words."""
+    def provenance(self) -> str:
+        """Why it is evaluated, and at its rank, in words."""
         if self.score is None:
             return self.ranked_by
         unit = "rollouts" if self.ranked_by == "mean reward" else "examples"
@@ -69,9 +67,9 @@ def read_prompts(path: str | Path, task: str, canonical: Callable[[str], str] = 
             "`instruction`, or a .txt file with one instruction a line"
         )
     rows = read_rows(path)
-    if TEXT_KEYS["log"] in rows[0]:
+    if "rewrite" in rows[0]:
         return _read_log(path, rows, task, canonical)
-    return Prompts(_in_file_order((_text(row, TEXT_KEYS["list"], path, i) for i, row in enumerate(rows, 1)), path))
+    return Prompts(_in_file_order((_text(row, "instruction", path, i) for i, row in enumerate(rows, 1)), path))
 
 
 def finite(value: object) -> float | None:
@@ -94,7 +92,7 @@ def _read_log(path: Path, rows: list[dict[str, Any]], task: str, canonical: Call
         _LoggedRollout(
             canonical(_text(row, "dataset_name", path, number)),
             _text(row, "instruction", path, number).strip(),
-            _text(row, TEXT_KEYS["log"], path, number).strip(),
+            _text(row, "rewrite", path, number).strip(),
             finite(row.get("reward")),
         )
         for number, row in enumerate(rows, start=1)
@@ -115,10 +113,10 @@ def _read_log(path: Path, rows: list[dict[str, Any]], task: str, canonical: Call
         if rollout.reward is not None:
             rewards[rollout.rewrite].append(rollout.reward)
     mean_reward = {rewrite: sum(values) / len(values) for rewrite, values in rewards.items()}
-    judged = _read_dev(path.with_name("dev.jsonl"), tasks, canonical)
+    dev_scores = _read_dev(path.with_name("dev.jsonl"), tasks, canonical)
     chosen = _chosen(path.with_name("best.json"), tasks, canonical)
-    by_dev = sorted(judged.values(), key=lambda c: (-_score(c), -mean_reward.get(c.instruction, -math.inf)))
-    by_reward = sorted((text for text in mean_reward if text not in judged), key=lambda text: -mean_reward[text])
+    by_dev = sorted(dev_scores.values(), key=lambda c: (-_score(c), -mean_reward.get(c.instruction, -math.inf)))
+    by_reward = sorted((text for text in mean_reward if text not in dev_scores), key=lambda text: -mean_reward[text])
     candidates = [replace(c, ranked_by="chosen by the run") for c in by_dev if c.instruction in chosen]
     candidates += [c for c in by_dev if c.instruction not in chosen]
     candidates += [Candidate(text, "mean reward", mean_reward[text], len(rewards[text])) for text in by_reward]

@@ -20,15 +20,15 @@ LABELS_IN_TABLE = 4
 
 
 @dataclass(frozen=True)
-class Row:
-    """One instruction with its scores. role: "initial", "default" or "rank 1"; standing: why it is here.
+class ReportRow:
+    """One instruction with its scores. role: "initial", "default" or "rank 1"; provenance: why it is here.
 
     against: paired tests against the baselines by their role, all of right answers; f1_against: of token F1.
     """
 
     role: str
     instruction: str
-    standing: str
+    provenance: str
     summary: Summary
     verdicts: tuple[Verdict, ...]
     against: dict[str, PairedTest]
@@ -49,7 +49,7 @@ class Report:
     scoring: str
     facts: dict[str, str]
     notes: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[ReportRow, ...]
 
     @property
     def is_limited(self) -> bool:
@@ -66,7 +66,7 @@ class Report:
         lines += [f"- {finding}" for finding in findings(self.task, self.rows)]
         lines.append("")
         for row in self.rows:
-            lines.append(f"[{row.role}] ({row.standing})")
+            lines.append(f"[{row.role}] ({row.provenance})")
             lines += [f"    {line}" for line in row.instruction.split("\n")]
         return "\n".join(
             wrapped for line in lines for wrapped in (textwrap.wrap(line, WIDTH, subsequent_indent="    ") or [""])
@@ -86,15 +86,15 @@ class Report:
         return head | self.facts | {"notes": list(self.notes), "findings": findings(self.task, self.rows), "rows": rows}
 
 
-def make_rows(task: Task, by_role: Mapping[str, Candidate], evaluations: Sequence[Evaluation]) -> tuple[Row, ...]:
+def make_rows(task: Task, by_role: Mapping[str, Candidate], evaluations: Sequence[Evaluation]) -> tuple[ReportRow, ...]:
     """The rows of a report: `evaluations` are those of the instructions in `by_role`, in its order, baselines first."""
     evaluation_of = dict(zip(by_role, evaluations, strict=True))
     baselines = [role for role in ("initial", "default") if role in by_role]
     return tuple(
-        Row(
+        ReportRow(
             role=role,
             instruction=evaluation.instruction,
-            standing=by_role[role].standing(),
+            provenance=by_role[role].provenance(),
             summary=summarise(task, evaluation),
             verdicts=evaluation.verdicts,
             against={other: compare(evaluation, evaluation_of[other]) for other in baselines if other != role},
@@ -108,7 +108,7 @@ def make_rows(task: Task, by_role: Mapping[str, Candidate], evaluations: Sequenc
     )
 
 
-def findings(task: Task, rows: Sequence[Row]) -> list[str]:
+def findings(task: Task, rows: Sequence[ReportRow]) -> list[str]:
     """What the numbers show and, with few examples or scores of zero, what they do not."""
     initial, others = rows[0], rows[1:]
     judged = initial.summary.n - initial.summary.failed
@@ -156,7 +156,7 @@ def findings(task: Task, rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-def _table(task: Task, rows: Sequence[Row]) -> list[str]:
+def _table(task: Task, rows: Sequence[ReportRow]) -> list[str]:
     accuracy = "exact match" if task.kind == "open_question" else "accuracy"
     columns: dict[str, list[str]] = {
         "": [row.role for row in rows],
@@ -183,7 +183,7 @@ def _table(task: Task, rows: Sequence[Row]) -> list[str]:
     return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table]
 
 
-def _legend(task: Task, rows: Sequence[Row]) -> list[str]:
+def _legend(task: Task, rows: Sequence[ReportRow]) -> list[str]:
     parts = ["scores in percent, with 95% intervals"]
     if task.kind == "classification":
         if len(task.labels) <= LABELS_IN_TABLE:

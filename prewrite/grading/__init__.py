@@ -6,13 +6,6 @@ from prewrite.grading.math import extract_math_answer, grade_math, is_correct_ma
 from prewrite.grading.text import macro_f1, nq_exact_match, nq_f1
 
 __all__ = [
-    "boxed_answers",
-    "extract_math_answer",
-    "find_label",
-    "grade_math",
-    "is_correct_math",
-    "macro_f1",
-    "nq_exact_match",
-    "nq_f1",
-    "strip_thinking",
-]
+    "boxed_answers", "extract_math_answer", "find_label", "grade_math", "is_correct_math", "macro_f1",
+    "nq_exact_match", "nq_f1", "strip_thinking",
+]  # fmt: skip

@@ -10,9 +10,8 @@ _JOINED = re.compile(r"[\s$,;]*(?:and|or)?[\s$,;]*")
 _MAX_JOINED_GAP = 20
 ANSWER_WORDS = (
     "answer|respuesta|r[ée]ponse|antwort|resposta|risposta|antwoord|svar|ответ|відповідь|odpowied[źz]|odpověď|răspuns|cevap|"
-    "yanıt|đáp án|câu trả lời|jawaban|jibu|απάντηση|答案|答え?|解答|正解|정답|답|คำตอบ|উত্তর|సమాధానం|उत्तर|जवाब|الإجابة"
-    "|الجواب|"
-    "جواب|پاسخ|תשובה"
+    "yanıt|đáp án|câu trả lời|jawaban|jibu|απάντηση|答案|答え?|解答|正解|정답|답|คำตอบ|উত্তর|సమాధానం|उत्तर|जवाब|الإجابة|"
+    "الجواب|جواب|پاسخ|תשובה"
 )
 """One alternative a language, of those that the common multilingual sets have (MGSM, Belebele, Global-MMLU)."""
 ANSWER_IS = (
@@ -49,8 +48,7 @@ _NO_ANSWER = re.compile(
 _CHOICE_OF_NUMBERS = re.compile(r"\d\s+(?:or|to)\s+(?:\\?\$)?\d")
 _UNSETTLED = re.compile(
     r"(?:\bbetween\s+\S+\s+and|\b(?:more|less|greater|fewer|larger|smaller|higher|lower) than|\bat (?:least"
-    r"|most)|\bnot|\bnever|n't)"
-    r"\s+(?:be\s+)?(?:\\?\$)?$"
+    r"|most)|\bnot|\bnever|n't)\s+(?:be\s+)?(?:\\?\$)?$"
 )
 _HEDGE = re.compile(
     r"(?:(?:about|approximately|around|roughly|nearly|exactly|simply|just|only|equal to)\s+)+", re.IGNORECASE

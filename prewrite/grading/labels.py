@@ -53,8 +53,7 @@ _STATES = re.compile(
     rf"(?:(?:{ANSWER_WORDS}|label|sentiment|category|class|topic|option|choice|prediction|rating|score|verdict|classification"
     rf"|output|result|conclusion|decision|pick)\)?(?:{ANSWER_IS}|\s+(?:would be|must be|should be)|\s*->)"
     r"|(?<![\w'])(?:i|we)(?:'d| would| will|'ll)?\s+(?:pick|choose|select|go with|say|vote for|answer|(?:rate"
-    r"|classify|label)"
-    r"(?: (?:it|this)(?: \w+)?)?)|must be|has to be|(?:^|[.,;!?\n])\s*(?:so|thus|hence|therefore"
+    r"|classify|label)(?: (?:it|this)(?: \w+)?)?)|must be|has to be|(?:^|[.,;!?\n])\s*(?:so|thus|hence|therefore"
     r"|leaving)\b,?(?: it(?: is|'s))?"
     rf"|选择?|選){_FILLER}$"
 )

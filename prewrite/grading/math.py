@@ -62,13 +62,11 @@ def grade_math(pairs: Iterable[tuple[str | None, str]], budget_s: float | None =
 def extract_math_answer(completion: str) -> str | None:
     """The final answer of a completion: what its last box holds, else what it states plainly, else None.
 
-    Stated plainly means after "answer is", "Answer:" or "####" (of a sentence the last formula or number counts), or a
-    reply that is nothing but the answer. A number somewhere in a longer text is no answer. A last box that is cut off
-    is no answer. See `extract.boxed_answers` for boxes that are empty, nested or joined.
+    A last box that is cut off is no answer. See `extract.boxed_answers` for boxes that are empty, nested or joined, and
+    `extract.stated_answer`.
     """
     reply = answer_part(completion)
-    boxes = boxed_answers(reply)
-    if boxes:
+    if boxes := boxed_answers(reply):
         return boxes[-1]
     return None if is_cut_off(reply) else stated_answer(reply)
 
@@ -76,8 +74,7 @@ def extract_math_answer(completion: str) -> str | None:
 def _candidates(completion: str, gold_answer: str) -> tuple[str, ...]:
     """The texts of which one has to be right: the answer; joined boxes as a list; the stated letter of a choice."""
     reply = answer_part(completion)
-    boxes = boxed_answers(reply)
-    if not boxes:
+    if not (boxes := boxed_answers(reply)):
         answer = extract_math_answer(completion)
         return () if answer is None else (answer,)
     candidates = [boxes[-1]]
@@ -92,10 +89,7 @@ def _candidates(completion: str, gold_answer: str) -> tuple[str, ...]:
 @lru_cache(maxsize=100_000)
 def _gold_answer(gold: str | None) -> str:
     text = "" if gold is None else str(gold).strip()
-    boxes = boxed_answers(text)
-    if boxes:
-        return ", ".join(boxes)
-    return text.rpartition(_GSM8K_MARK)[2].strip()
+    return ", ".join(boxed_answers(text)) or text.rpartition(_GSM8K_MARK)[2].strip()
 
 
 def _settle(gold_answer: str, candidates: tuple[str, ...]) -> tuple[bool, bool | None]:

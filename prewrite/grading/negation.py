@@ -10,8 +10,7 @@ GIVEN, REJECTED, DOUBT = "given", "rejected", "doubt"
 
 _NO_CUE = re.compile(
     r"\b(?:not (?:only|just|merely|simply|to mention)|no (?:doubt|question)|without (?:any? )?(?:doubt"
-    r"|question)|nothing but"
-    r"|(?:cannot|can't|can not) (?:deny|be denied))\b|不[仅僅但只错錯]|非常|毫?[无無]疑"
+    r"|question)|nothing but|(?:cannot|can't|can not) (?:deny|be denied))\b|不[仅僅但只错錯]|非常|毫?[无無]疑"
 )
 _SHORT_NOT = r"n't\b|\b(?:do|does|did|is|was|are|ca|wo|would|should|could)nt\b"
 _NOT = (
@@ -39,12 +38,9 @@ _REJECTED_AFTER = re.compile(
     r"\s*(?P<one>(?:is|was|seems|looks|sounds|does|has)\s+)?(?:(?:are|were|do|have|can|could|would|must)\s+)?"
     r"(?:(?:all|both|also|clearly|obviously|definitely|be|been|too|therefore)\s+)*"
     r"(?:not\b(?! (?:wrong|incorrect|false|out))|(?P<once>is|was|does)n't\b|(?:are|were|do|ca|could|would)n't\b"
-    r"|cannot\b"
-    r"|wrong\b|incorrect\b|false\b|out\b|ruled out|eliminated|excluded|discarded|impossible|invalid|fails?\b)"
+    r"|cannot\b|wrong\b|incorrect\b|false\b|out\b|ruled out|eliminated|excluded|discarded|impossible|invalid|fails?\b)"
     r"|\s*\?\s*(?:no|not at all|not really|never|hardly|wrong)(?=[.,!]|\s*$)|[^。,.\n]{0,6}(?:不对|不對|不正确|不正確"
-    r"|错"
-    r"|錯"
-    r"|ない|ありません|아니|아닙|아닌|않|değil|नहीं|নয়|కాదు)"
+    r"|错|錯|ない|ありません|아니|아닙|아닌|않|değil|नहीं|নয়|కాదు)"
 )
 JOINT = re.compile(r"\s*(?:,?\s*(?:and|or|nor|&)\s+|,\s*)(?:(?:option|choice)\s+)?\(?")
 _COORDINATOR = re.compile(r"and|or|&")

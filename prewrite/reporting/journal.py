@@ -64,9 +64,9 @@ class Journal:
             ],
         )
 
-    def write_dev(self, look: Mapping[str, Any]) -> None:
+    def write_dev(self, judged: Mapping[str, Any]) -> None:
         """One object a judged rewrite, into dev.jsonl."""
-        self._append("dev.jsonl", [look])
+        self._append("dev.jsonl", [judged])
 
     def write_best(self, best: Mapping[str, Any]) -> None:
         """The best instruction a task so far, into best.json, whole or not at all."""

@@ -1,13 +1,12 @@
 """The reward functions by name, in one table; `package.module:function` names a user's own."""
 
-import difflib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from prewrite.asking import ALONE, MINI_BATCH, SUBJECT_BATCH, TEMPLATE, Asking
 from prewrite.asking.cleaning import clean_rewrite
-from prewrite.errors import UserError
+from prewrite.errors import UserError, did_you_mean
 from prewrite.plugins import own_function
 from prewrite.rewards import form, rewriting, solving
 from prewrite.rewards.base import NOT_MY_ROW, ObjectiveName, Reward, Score, Skip
@@ -16,58 +15,45 @@ from prewrite.tasks.files import golds_of
 from prewrite.types import Evaluation, Example, InstructionRow, Sample
 
 __all__ = [
-    "NOT_MY_ROW",
-    "REWARDS",
-    "Reward",
-    "Score",
-    "Skip",
-    "check_coverage",
-    "check_objective",
-    "check_rows",
-    "get_reward",
-    "score_completions",
-]
+    "NOT_MY_ROW", "REWARDS", "Reward", "Score", "Skip", "check_coverage", "check_objective", "check_rows",
+    "get_reward", "score_completions",
+]  # fmt: skip
 
-_ON_REWRITES: tuple[
-    tuple[Callable[..., Sequence[Score]], tuple[float, float], Asking | None, tuple[Kind, ...]], ...
-] = (
-    (rewriting.prewrite_accuracy_reward, (0, 1), ALONE, KINDS),
-    (rewriting.accuracy_math_reward, (0, 1), MINI_BATCH, ("math",)),
-    (rewriting.accuracy_math_reward_split, (0, 1), SUBJECT_BATCH, ("math",)),
-    (rewriting.template_accuracy_math_reward, (-1, 1), TEMPLATE, ("math",)),
-    (rewriting.accuracy_classification_reward, (0, 1), MINI_BATCH, ("classification",)),
-    (rewriting.f1_classification_reward, (0, 1), MINI_BATCH, ("classification",)),
-    (rewriting.accuracy_nq_open_instruction_prewrite_reward, (0, 1), MINI_BATCH, ("open_question",)),
-    (rewriting.f1_nq_open_instruction_prewrite_reward, (0, 1), MINI_BATCH, ("open_question",)),
-    (rewriting.length_penalty, (-1, 0), None, KINDS),
-)
+
+def _reward(
+    function: Callable[..., Sequence[Score]],
+    reach: tuple[float, float],
+    objective: ObjectiveName | None = None,
+    asking: Asking | None = None,
+    kind: Kind | None = None,
+) -> Reward:
+    kinds: tuple[Kind, ...] = (kind,) if kind else KINDS
+    objectives: tuple[ObjectiveName, ...] = (objective,) if objective else ("rewrite", "solve")
+    return Reward(function.__name__, function, reach, asking, kinds, objectives)
+
+
 _TABLE = (
-    # of rewrites: range, how the task model is asked, kinds of task
-    *(
-        Reward(function.__name__, function, reach, asking, kinds, ("rewrite",))
-        for function, reach, asking, kinds in _ON_REWRITES
-    ),
+    # of rewrites: range, objective, how the task model is asked, kind of task
+    _reward(rewriting.prewrite_accuracy_reward, (0, 1), "rewrite", ALONE),
+    _reward(rewriting.accuracy_math_reward, (0, 1), "rewrite", MINI_BATCH, "math"),
+    _reward(rewriting.accuracy_math_reward_split, (0, 1), "rewrite", SUBJECT_BATCH, "math"),
+    _reward(rewriting.template_accuracy_math_reward, (-1, 1), "rewrite", TEMPLATE, "math"),
+    _reward(rewriting.accuracy_classification_reward, (0, 1), "rewrite", MINI_BATCH, "classification"),
+    _reward(rewriting.f1_classification_reward, (0, 1), "rewrite", MINI_BATCH, "classification"),
+    _reward(rewriting.accuracy_nq_open_instruction_prewrite_reward, (0, 1), "rewrite", MINI_BATCH, "open_question"),
+    _reward(rewriting.f1_nq_open_instruction_prewrite_reward, (0, 1), "rewrite", MINI_BATCH, "open_question"),
+    _reward(rewriting.length_penalty, (-1, 0), "rewrite"),
     # of solutions alone: they read the row's gold
-    *(
-        Reward(function.__name__, function, reach, objectives=("solve",))
-        for function, reach in (
-            (solving.accuracy_reward, (0, 1)),
-            (solving.cosine_scaled_reward, (-1, 1)),
-            (solving.levenshtein_reward, (0, 1)),
-        )
-    ),
+    _reward(solving.accuracy_reward, (0, 1), "solve"),
+    _reward(solving.cosine_scaled_reward, (-1, 1), "solve"),
+    _reward(solving.levenshtein_reward, (0, 1), "solve"),
     # of any completion: its form
-    *(
-        Reward(function.__name__, function, reach)
-        for function, reach in (
-            (form.format_reward, (0, 1)),
-            (form.think_answer_format_reward, (0, 1)),
-            (form.tag_count_reward, (0, 1)),
-            (form.reasoning_steps_reward, (0, 1)),
-            (solving.repetition_penalty_reward, (-1, 0)),
-            (solving.soft_overlong_punishment, (-1, 0)),
-        )
-    ),
+    _reward(form.format_reward, (0, 1)),
+    _reward(form.think_answer_format_reward, (0, 1)),
+    _reward(form.tag_count_reward, (0, 1)),
+    _reward(form.reasoning_steps_reward, (0, 1)),
+    _reward(solving.repetition_penalty_reward, (-1, 0)),
+    _reward(solving.soft_overlong_punishment, (-1, 0)),
 )
 REWARDS: dict[str, Reward] = {reward.name: reward for reward in _TABLE}
 
@@ -81,10 +67,9 @@ def get_reward(name: str) -> Reward:
     if ":" in name:
         return _own_reward(name)
     if name not in REWARDS:
-        nearest = difflib.get_close_matches(name, REWARDS, n=1, cutoff=0.0)[0]
         raise UserError(
-            f"{name!r} is no reward. Did you mean {nearest!r}? The rewards are {', '.join(REWARDS)}; your own function "
-            "is named package.module:function."
+            f"{name!r} is no reward.{did_you_mean(name, REWARDS)} The rewards are {', '.join(REWARDS)}; your own "
+            "function is named package.module:function."
         )
     return REWARDS[name]
 
@@ -111,7 +96,11 @@ def check_coverage(rewards: Sequence[Reward], tasks: Sequence[Task]) -> None:
     for task in tasks:
         asking = [reward for reward in rewards if reward.asking is not None]
         if asking and not any(task.kind in reward.kinds for reward in asking):
-            fitting = [known.name for known in _TABLE if known.asking is MINI_BATCH and task.kind in known.kinds]
+            fitting = [
+                known.name
+                for known in _TABLE
+                if known.asking and known.asking.suits_any_row and task.kind in known.kinds
+            ]
             raise UserError(
                 f"reward_funcs: none of {', '.join(reward.name for reward in asking)} scores the task {task.name}, "
                 f"which is of the kind {task.kind}. Add one of {', '.join(fitting)}."

@@ -1,6 +1,5 @@
 """What a reward is."""
 
-import difflib
 import enum
 import inspect
 import math
@@ -9,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from prewrite.asking import Asking
-from prewrite.errors import UserError
-from prewrite.tasks.base import Kind, Task
+from prewrite.errors import UserError, did_you_mean
+from prewrite.tasks.base import KINDS, Kind, Task
 from prewrite.types import Evaluation, Example, InstructionRow, Sample
 
 ObjectiveName = Literal["rewrite", "solve"]
@@ -39,7 +38,8 @@ class Reward:
         rewrites: the samples' cleaned rewrites (`prewrite.asking.cleaning`).
     rows: instruction rows for rewriting; for solving, the problems themselves (`Example`).
     asking: how the task model is asked about the rewrite before. None: not at all.
-    kinds: the kinds of task whose rows it scores; the others' are NOT_MY_ROW.
+    kinds: the kinds of task whose rows it scores; on the others', and on rows that `asking` does not concern, it is not
+        called: NOT_MY_ROW.
     objectives: what it can score: rewrites, or the policy's own solutions (rows are then problems).
     range: the least and the largest score; for the default parameters where they set it.
     """
@@ -48,7 +48,7 @@ class Reward:
     function: Callable[..., Sequence[Score]]
     range: tuple[float, float] = (-math.inf, math.inf)
     asking: Asking | None = None
-    kinds: tuple[Kind, ...] = ("classification", "math", "open_question")
+    kinds: tuple[Kind, ...] = KINDS
     objectives: tuple[ObjectiveName, ...] = ("rewrite", "solve")
 
     @property
@@ -65,8 +65,7 @@ class Reward:
         known = self.parameters
         for name, value in given.items():
             if name not in known:
-                nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
-                hint = f" Did you mean {nearest[0]!r}?" if nearest else " It has none."
+                hint = did_you_mean(name, known) or " It has none."
                 raise UserError(f"reward {self.name}: {name!r} is no parameter of it.{hint}")
             _check_type(f"reward {self.name}: {name}", value, known[name].annotation)
         missing = [name for name, found in known.items() if found.default is found.empty and name not in given]
@@ -89,16 +88,28 @@ class Reward:
         offered = self._offered(evaluations, tasks, examples, rewrites)
         for name, values in {"rows": rows, **offered}.items():
             assert len(values) == len(samples), f"{self.name}: {len(samples)} samples and {len(values)} {name}"
-        scores = list(self.function(samples, rows, **offered, **parameters))
-        if len(scores) != len(samples):
-            raise UserError(f"reward {self.name}: it returned {len(scores)} scores for {len(samples)} samples.")
-        for score in scores:
+        mine = [i for i in range(len(samples)) if self._concerns(rows[i], tasks[i] if tasks else None)]
+        own_samples, own_rows = [samples[i] for i in mine], [rows[i] for i in mine]
+        own_offered = {name: [values[i] for i in mine] for name, values in offered.items()}
+        given = list(self.function(own_samples, own_rows, **own_offered, **parameters))
+        if len(given) != len(mine):
+            raise UserError(f"reward {self.name}: it returned {len(given)} scores for {len(mine)} samples.")
+        for score in given:
             is_number = isinstance(score, int | float) and math.isfinite(score)
             if not (is_number or score is None or score is NOT_MY_ROW):
                 raise UserError(
                     f"reward {self.name}: it returned {score!r}; a score is a finite number, None or NOT_MY_ROW."
                 )
+        scores: list[Score] = [NOT_MY_ROW] * len(samples)
+        for i, score in zip(mine, given, strict=True):
+            scores[i] = score
         return scores
+
+    def _concerns(self, row: InstructionRow | Example, task: Task | None) -> bool:
+        assert task is not None or self.kinds == KINDS, f"{self.name} scores some kinds of task alone: give tasks="
+        if task is not None and task.kind not in self.kinds:
+            return False
+        return self.asking is None or not isinstance(row, InstructionRow) or self.asking.concerns(row)
 
     def _offered(self, *values: Sequence) -> dict[str, Sequence]:
         named = inspect.signature(self.function).parameters

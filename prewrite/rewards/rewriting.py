@@ -1,19 +1,21 @@
-"""Rewards for rewriting: what the task model made of the rewrite. All of them read one evaluation a rewrite.
+"""Rewards for rewriting: what the task model made of the rewrite. All of them read one evaluation a rewrite, and see
+the rows of their own kind of task alone (the table in `prewrite.rewards`).
 
 A rewrite with a fault (no evaluation) is worth 0. One call that stayed failed, or one gold that cannot be read, leaves
 the rollout without a verdict: rollouts of a group are compared on the same examples or not at all.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import cast
 
 from prewrite.asking.base import rows_of_subject
 from prewrite.asking.template import has_right_tags
 from prewrite.errors import UserError
 from prewrite.grading import macro_f1
-from prewrite.rewards.base import NOT_MY_ROW, Score
+from prewrite.rewards.base import Score
 from prewrite.rewards.solving import soft_overlong
-from prewrite.tasks.base import Kind, Task
+from prewrite.tasks.base import Task
 from prewrite.types import Evaluation, Example, InstructionRow, Sample, Verdict
 
 Evaluations = Sequence[Evaluation | None]
@@ -32,10 +34,10 @@ def prewrite_accuracy_reward(
 
 
 def accuracy_math_reward(
-    samples: Sequence[Sample], rows: Sequence[InstructionRow], *, evaluations: Evaluations, tasks: Sequence[Task]
+    samples: Sequence[Sample], rows: Sequence[InstructionRow], *, evaluations: Evaluations
 ) -> list[Score]:
-    """Share of the mini-batch's problems that the task model solves with the rewrite. Range [0, 1]. Math tasks."""
-    return _over_mini_batch(evaluations, tasks, "math", _accuracy)
+    """Share of the mini-batch's problems that the task model solves with the rewrite. Range [0, 1]."""
+    return [_score(evaluation, _accuracy) for evaluation in evaluations]
 
 
 def accuracy_math_reward_split(
@@ -43,50 +45,37 @@ def accuracy_math_reward_split(
     rows: Sequence[InstructionRow],
     *,
     evaluations: Evaluations,
-    tasks: Sequence[Task],
     examples: Sequence[Sequence[Example]],
 ) -> list[Score]:
     """`accuracy_math_reward` over the problems of the row's `subject` alone. Range [0, 1].
 
-    A row without a subject is another reward's; a mini-batch without a problem of the subject gives no verdict (draw
-    it from `rows_of_subject`).
+    A mini-batch without a problem of the subject gives no verdict (draw it from `rows_of_subject`).
     """
-    scores: list[Score] = []
-    for row, evaluation, task, drawn in zip(rows, evaluations, tasks, examples, strict=True):
-        if task.kind != "math" or row.subject is None:
-            scores.append(NOT_MY_ROW)
-            continue
-        ids = {example.id for example in rows_of_subject(row, drawn)}
-        scores.append(
-            _score(evaluation, lambda verdicts, ids=ids: _accuracy([v for v in verdicts if v.example_id in ids]))
-        )
-    return scores
+    ids = [{example.id for example in rows_of_subject(row, drawn)} for row, drawn in zip(rows, examples, strict=True)]
+    return [
+        _score(evaluation, lambda verdicts, own=own: _accuracy([v for v in verdicts if v.example_id in own]))
+        for evaluation, own in zip(evaluations, ids, strict=True)
+    ]
 
 
 def template_accuracy_math_reward(
-    samples: Sequence[Sample],
-    rows: Sequence[InstructionRow],
-    *,
-    evaluations: Evaluations,
-    tasks: Sequence[Task],
-    rewrites: Sequence[str],
+    samples: Sequence[Sample], rows: Sequence[InstructionRow], *, evaluations: Evaluations, rewrites: Sequence[str]
 ) -> list[Score]:
     """`accuracy_math_reward` for a rewrite that is a template: its tags, {problem}, are filled by each example.
 
     -1 where its brace tags are not the row's `tags`. Range [-1, 1].
     """
-    scores = _over_mini_batch(evaluations, tasks, "math", _accuracy)
-    for index, (rewrite, row) in enumerate(zip(rewrites, rows, strict=True)):
-        if scores[index] is not NOT_MY_ROW and rewrite and not has_right_tags(rewrite, row.tags):
-            scores[index] = WRONG_TAGS
-    return scores
+    return [
+        WRONG_TAGS if rewrite and not has_right_tags(rewrite, row.tags) else _score(evaluation, _accuracy)
+        for rewrite, row, evaluation in zip(rewrites, rows, evaluations, strict=True)
+    ]
 
 
 def accuracy_classification_reward(
-    samples: Sequence[Sample], rows: Sequence[InstructionRow], *, evaluations: Evaluations, tasks: Sequence[Task]
+    samples: Sequence[Sample], rows: Sequence[InstructionRow], *, evaluations: Evaluations
 ) -> list[Score]:
-    """Share of the mini-batch's examples that get the right label. Range [0, 1]. Classification tasks."""
-    return _over_mini_batch(evaluations, tasks, "classification", _accuracy)
+    """Share of the mini-batch's examples that get the right label. Range [0, 1]."""
+    return [_score(evaluation, _accuracy) for evaluation in evaluations]
 
 
 def f1_classification_reward(
@@ -94,37 +83,30 @@ def f1_classification_reward(
 ) -> list[Score]:
     """Macro-F1 over the task's fixed labels, pooled over the mini-batch; no label = wrong. Range [0, 1].
 
-    A label that no example of a small mini-batch has counts as 0 for every rollout of the group. Classification tasks.
+    A label that no example of a small mini-batch has counts as 0 for every rollout of the group.
     """
-    labels_of = {task.name: task.labels for task in tasks}
 
-    def pooled(evaluation: Evaluation) -> Callable[[Sequence[Verdict]], float]:
-        return lambda verdicts: macro_f1(
-            [str(v.target) for v in verdicts], [v.prediction for v in verdicts], labels_of[evaluation.task]
-        )
+    def pooled(verdicts: Sequence[Verdict], labels: Sequence[str]) -> float:
+        return macro_f1([str(v.target) for v in verdicts], [v.prediction for v in verdicts], labels)
 
     return [
-        NOT_MY_ROW
-        if task.kind != "classification"
-        else _score(evaluation, pooled(evaluation) if evaluation else _accuracy)
+        _score(evaluation, partial(pooled, labels=task.labels))
         for evaluation, task in zip(evaluations, tasks, strict=True)
     ]
 
 
 def accuracy_nq_open_instruction_prewrite_reward(
-    samples: Sequence[Sample], rows: Sequence[InstructionRow], *, evaluations: Evaluations, tasks: Sequence[Task]
+    samples: Sequence[Sample], rows: Sequence[InstructionRow], *, evaluations: Evaluations
 ) -> list[Score]:
-    """Share of the mini-batch's questions answered by an exact match with a gold. Range [0, 1]. Open questions."""
-    return _over_mini_batch(evaluations, tasks, "open_question", _accuracy)
+    """Share of the mini-batch's questions answered by an exact match with a gold. Range [0, 1]."""
+    return [_score(evaluation, _accuracy) for evaluation in evaluations]
 
 
 def f1_nq_open_instruction_prewrite_reward(
-    samples: Sequence[Sample], rows: Sequence[InstructionRow], *, evaluations: Evaluations, tasks: Sequence[Task]
+    samples: Sequence[Sample], rows: Sequence[InstructionRow], *, evaluations: Evaluations
 ) -> list[Score]:
-    """Mean token F1 (the best over the golds) of the mini-batch's answers. Range [0, 1]. Open questions."""
-    return _over_mini_batch(
-        evaluations, tasks, "open_question", lambda verdicts: _mean([v.f1 or 0.0 for v in verdicts])
-    )
+    """Mean token F1 (the best over the golds) of the mini-batch's answers. Range [0, 1]."""
+    return [_score(evaluation, lambda verdicts: _mean([v.f1 or 0.0 for v in verdicts])) for evaluation in evaluations]
 
 
 def length_penalty(
@@ -142,15 +124,6 @@ def length_penalty(
     if not 0 <= free_length < max_length:
         raise UserError(f"reward length_penalty: free_length={free_length} must lie in [0, max_length={max_length}).")
     return [soft_overlong(len(rewrite), max_length, max_length - free_length) for rewrite in rewrites]
-
-
-def _over_mini_batch(
-    evaluations: Evaluations, tasks: Sequence[Task], kind: Kind, score: Callable[[Sequence[Verdict]], float | None]
-) -> list[Score]:
-    return [
-        _score(evaluation, score) if task.kind == kind else NOT_MY_ROW
-        for evaluation, task in zip(evaluations, tasks, strict=True)
-    ]
 
 
 def _score(evaluation: Evaluation | None, score: Callable[[Sequence[Verdict]], float | None]) -> float | None:

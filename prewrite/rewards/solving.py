@@ -96,16 +96,12 @@ def soft_overlong_punishment(
 
     Range [-1, 0]. DAPO (Yu et al. 2025), eq. 13.
     """
-    _check_overlong(max_completion_len, soft_punish_cache)
-    return [soft_overlong(length_of(sample), max_completion_len, soft_punish_cache) for sample in samples]
-
-
-def _check_overlong(max_completion_len: int, soft_punish_cache: int) -> None:
     if not 0 < soft_punish_cache <= max_completion_len:
         raise UserError(
             f"reward soft_overlong_punishment: soft_punish_cache={soft_punish_cache} must lie in "
             f"(0, max_completion_len={max_completion_len}]."
         )
+    return [soft_overlong(length_of(sample), max_completion_len, soft_punish_cache) for sample in samples]
 
 
 def soft_overlong(length: int, max_completion_len: int, soft_punish_cache: int) -> float:

@@ -1,17 +1,13 @@
 """The tasks, in one table. `python -m prewrite.tasks` prints it."""
 
-import difflib
 import re
 from collections.abc import Sequence
 
-from prewrite.errors import UserError
+from prewrite.errors import UserError, did_you_mean
 from prewrite.tasks.ag_news import AG_NEWS
-from prewrite.tasks.aime24 import AIME24
-from prewrite.tasks.aime25 import AIME25
+from prewrite.tasks.aime import AIME24, AIME25
 from prewrite.tasks.base import Task
 from prewrite.tasks.boolq import BOOLQ
-from prewrite.tasks.cb import CB
-from prewrite.tasks.copa import COPA
 from prewrite.tasks.gpqa_diamond import GPQA_DIAMOND
 from prewrite.tasks.gsm8k import GSM8K
 from prewrite.tasks.math500 import MATH_500
@@ -19,25 +15,12 @@ from prewrite.tasks.nq_open import NQ_OPEN
 from prewrite.tasks.numina_math_tir import NUMINA_MATH_TIR
 from prewrite.tasks.sentiment import SENTIMENT
 from prewrite.tasks.sst2 import SST2
+from prewrite.tasks.super_glue import CB, COPA
 
-TASKS: dict[str, Task] = {
-    task.name: task
-    for task in (
-        SENTIMENT,
-        SST2,
-        AG_NEWS,
-        COPA,
-        BOOLQ,
-        CB,
-        NQ_OPEN,
-        GSM8K,
-        MATH_500,
-        AIME24,
-        AIME25,
-        GPQA_DIAMOND,
-        NUMINA_MATH_TIR,
-    )
-}
+_ALL = (
+    SENTIMENT, SST2, AG_NEWS, COPA, BOOLQ, CB, NQ_OPEN, GSM8K, MATH_500, AIME24, AIME25, GPQA_DIAMOND, NUMINA_MATH_TIR,
+)  # fmt: skip
+TASKS: dict[str, Task] = {task.name: task for task in _ALL}
 
 
 def get_task(name: str, own: Sequence[Task] = ()) -> Task:
@@ -49,8 +32,7 @@ def get_task(name: str, own: Sequence[Task] = ()) -> Task:
     spellings = {_bare(spelling): task for task in reversed(tasks) for spelling in (*task.aliases, task.name)}
     if _bare(name) in spellings:
         return spellings[_bare(name)]
-    nearest = difflib.get_close_matches(_bare(name), spellings, n=1, cutoff=0.0)
-    hint = f" Did you mean {spellings[nearest[0]].name!r}?" if nearest else ""
+    hint = did_you_mean(name, [spelling for task in tasks for spelling in (task.name, *task.aliases)])
     raise UserError(f"{name!r} is no task.{hint} The tasks are {', '.join(task.name for task in tasks)}.")
 
 

@@ -1,13 +1,9 @@
 """AG News: the topic of a news text (Zhang et al. 2015)."""
 
-from prewrite.tasks.base import HubSplit, Row, Source, Task
+from prewrite.tasks.base import HubSplit, Source, Task, labelled
 
 _LABELS = ("World", "Sports", "Business", "Sci/Tech")
-
-
-def _read_hub(row: Row) -> Row:
-    return {"text": row["text"], "label": _LABELS[row["label"]]}
-
+_read_hub = labelled(_LABELS, text="text")
 
 AG_NEWS = Task(
     name="ag_news",
@@ -17,17 +13,14 @@ AG_NEWS = Task(
     target="label",
     default_instruction="Classify the topic of the news text as World, Sports, Business or Sci/Tech.",
     train=Source(
-        label="agnews_train",
-        hub=(HubSplit("fancyzhx/ag_news", "train"),),
-        files=("agnews_train.jsonl",),
-        read_hub=_read_hub,
+        "agnews_train",
+        (HubSplit("fancyzhx/ag_news", "train"),),
+        ("agnews_train.jsonl",),
+        _read_hub,
         hub_overlap="agencies repeat a report, and the corpus was split at random",
     ),
     test=Source(
-        label="agnews_test (official test split)",
-        hub=(HubSplit("fancyzhx/ag_news", "test"),),
-        files=("agnews_test.jsonl",),
-        read_hub=_read_hub,
+        "agnews_test (official test split)", (HubSplit("fancyzhx/ag_news", "test"),), ("agnews_test.jsonl",), _read_hub
     ),
     licence="non-commercial research use",
 )

@@ -1,6 +1,6 @@
 """What a task is: where its examples come from, what the task model reads, and what counts as an answer."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -9,13 +9,18 @@ from prewrite.types import Example
 
 Kind = Literal["classification", "math", "open_question"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-Row = Mapping[str, Any]
-RowReader = Callable[[Row], Row | None]
+RawRow = Mapping[str, Any]
+RowReader = Callable[[RawRow], RawRow | None]
 
 
-def as_is(row: Row) -> Row:
+def as_is(row: RawRow) -> RawRow:
     """The reader of rows that already have the task's columns."""
     return row
+
+
+def labelled(labels: Sequence[str], **columns: str) -> RowReader:
+    """The reader of rows whose `label` is a number. columns: the task's name of a column = the source's name of it."""
+    return lambda row: {ours: row[theirs] for ours, theirs in columns.items()} | {"label": labels[row["label"]]}
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,13 @@ The local train file lacks the passages. So with local files train and dev come 
 and the test is its other rows, which is not the official split; the label says so.
 """
 
-from prewrite.tasks.base import HubSplit, Row, Source, Task
+from prewrite.tasks.base import HubSplit, RawRow, Source, Task
 
 _LABELS = ("no", "yes")
 _FILES_FOR_TRAIN = 1000
 
 
-def _read_hub(row: Row) -> Row:
+def _read_hub(row: RawRow) -> RawRow:
     return {"passage": row["passage"], "question": row["question"], "label": _LABELS[int(row["answer"])]}
 
 
@@ -22,18 +22,18 @@ BOOLQ = Task(
     target="label",
     default_instruction="Answer the question about the passage with yes or no.",
     train=Source(
-        label="boolq_train",
-        hub=(HubSplit("google/boolq", "train"),),
-        files=("boolq_val.jsonl",),
+        "boolq_train",
+        (HubSplit("google/boolq", "train"),),
+        ("boolq_val.jsonl",),
         read_hub=_read_hub,
         file_rows=slice(None, _FILES_FOR_TRAIN),
         file_label="boolq_val_1000 (rows of the validation split)",
         hub_overlap="a few questions were asked twice about one passage",
     ),
     test=Source(
-        label="boolq_val (official validation split)",
-        hub=(HubSplit("google/boolq", "validation"),),
-        files=("boolq_val.jsonl",),
+        "boolq_val (official validation split)",
+        (HubSplit("google/boolq", "validation"),),
+        ("boolq_val.jsonl",),
         read_hub=_read_hub,
         file_rows=slice(_FILES_FOR_TRAIN, None),
         file_label="boolq_val_2270 (not the official split: 2,270 rows of the validation split)",

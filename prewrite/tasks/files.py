@@ -145,8 +145,8 @@ def _read_jsonl(path: Path) -> list[dict[str, Any]]:
             if isinstance(error, json.JSONDecodeError) and number == len(lines):
                 log.warning("%s: line %d, the last, breaks off (%s): left out", path, number, error.msg)
                 continue
-            told = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
-            raise UserError(f"{path}: line {number} is not JSON ({told}). Every line must be an object.") from error
+            reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+            raise UserError(f"{path}: line {number} is not JSON ({reason}). Every line must be an object.") from error
         if not isinstance(row, dict):
             raise UserError(f"{path}: line {number} is a {type(row).__name__}. Every line must be a JSON object.")
         rows.append(row)
@@ -188,5 +188,5 @@ def _read_parquet(path: Path) -> list[dict[str, Any]]:
         _refuse_repeats(table.column_names)
         return table.to_pylist()
     except Exception as error:  # a damaged file ends in whatever its bytes lead pyarrow to
-        told = " ".join(str(error).split())[:200]
-        raise UserError(f"{path}: not a parquet file that can be read ({type(error).__name__}: {told}).") from error
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"{path}: not a parquet file that can be read ({type(error).__name__}: {reason}).") from error

@@ -3,7 +3,7 @@ text, so it comes from the hub, where it is gated, and is never stored here."""
 
 import random
 
-from prewrite.tasks.base import HubSplit, Row, Source, Task
+from prewrite.tasks.base import HubSplit, RawRow, Source, Task
 
 _ACCESS = (
     "The data set is gated: accept its terms at https://huggingface.co/datasets/Idavidrein/gpqa, then log in with "
@@ -11,7 +11,7 @@ _ACCESS = (
 )
 
 
-def _read(row: Row) -> Row:
+def _read(row: RawRow) -> RawRow:
     """The four choices in an order of the row's own, so that no letter is right more often than chance."""
     choices = [row["Correct Answer"], *(row[f"Incorrect Answer {number}"] for number in (1, 2, 3))]
     order = [0, 1, 2, 3]
@@ -29,18 +29,18 @@ GPQA_DIAMOND = Task(
     target="answer",
     default_instruction="Answer the multiple-choice question. Reply with the letter of the right choice: A, B, C or D.",
     train=Source(
-        label="gpqa_main (without diamond)",
-        hub=(HubSplit("Idavidrein/gpqa", "train", config="gpqa_main"),),
-        files=("gpqa_train.jsonl",),
+        "gpqa_main (without diamond)",
+        (HubSplit("Idavidrein/gpqa", "train", config="gpqa_main"),),
+        ("gpqa_train.jsonl",),
         read_hub=_read,
         read_file=_read,
         hub_overlap="diamond is a part of main, by construction",
         access=_ACCESS,
     ),
     test=Source(
-        label="gpqa_diamond (official)",
-        hub=(HubSplit("Idavidrein/gpqa", "train", config="gpqa_diamond"),),
-        files=("gpqa_diamond.jsonl",),
+        "gpqa_diamond (official)",
+        (HubSplit("Idavidrein/gpqa", "train", config="gpqa_diamond"),),
+        ("gpqa_diamond.jsonl",),
         read_hub=_read,
         read_file=_read,
         access=_ACCESS,

@@ -1,9 +1,9 @@
 """GSM8K: grade-school word problems (Cobbe et al. 2021)."""
 
-from prewrite.tasks.base import HubSplit, Row, Source, Task
+from prewrite.tasks.base import HubSplit, RawRow, Source, Task
 
 
-def _read_hub(row: Row) -> Row:
+def _read_hub(row: RawRow) -> RawRow:
     solution, _, gold = row["answer"].rpartition("####")
     return {"problem": row["question"], "answer": gold.strip().replace(",", ""), "solution": solution.strip()}
 
@@ -14,17 +14,12 @@ GSM8K = Task(
     fields={"problem": "Question"},
     target="answer",
     default_instruction="Solve the math problem step by step. Put the final answer in \\boxed{}.",
-    train=Source(
-        label="gsm8k_train",
-        hub=(HubSplit("openai/gsm8k", "train", config="main"),),
-        files=("gsm8k_train.jsonl",),
-        read_hub=_read_hub,
-    ),
+    train=Source("gsm8k_train", (HubSplit("openai/gsm8k", "train", "main"),), ("gsm8k_train.jsonl",), _read_hub),
     test=Source(
-        label="gsm8k_test (official test split)",
-        hub=(HubSplit("openai/gsm8k", "test", config="main"),),
-        files=("gsm8k_test.jsonl",),
-        read_hub=_read_hub,
+        "gsm8k_test (official test split)",
+        (HubSplit("openai/gsm8k", "test", "main"),),
+        ("gsm8k_test.jsonl",),
+        _read_hub,
     ),
     licence="MIT",
 )

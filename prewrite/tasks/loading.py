@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from prewrite.errors import UserError
-from prewrite.tasks.base import HubSplit, Row, Source, Task
+from prewrite.tasks.base import HubSplit, RawRow, Source, Task
 from prewrite.tasks.files import golds_of, read_rows, require_columns, require_rows, shown_text, text_or_none
 from prewrite.types import Example
 
@@ -23,19 +23,12 @@ FILE_ROWS_SEED = 0  # of the one shuffle before Source.file_rows: a test set mus
 @dataclass(frozen=True)
 class _Loaded:
     where: str
-    label: str
     from_hub: bool
     examples: list[Example]
 
 
 def load_examples(
-    task: Task,
-    split: Split,
-    *,
-    local_dir: Path | None = None,
-    dev_size: int = 0,
-    min_words: int = 0,
-    seed: int = 0,
+    task: Task, split: Split, *, local_dir: Path | None = None, dev_size: int = 0, min_words: int = 0, seed: int = 0
 ) -> list[Example]:
     """The examples of one split.
 
@@ -52,7 +45,7 @@ def load_examples(
     if split == "test":
         return test.examples
     whole_pool = _train_pool(task, _load(task, task.train, folder), test)
-    pool = [example for example in whole_pool if _num_words(example) >= min_words]
+    pool = [e for e in whole_pool if sum(len(text.split()) for text in e.fields.values()) >= min_words]
     if whole_pool and not pool:
         raise UserError(
             f"{task.name}: none of the {len(whole_pool)} train rows has data.min_words={min_words} words; lower it."
@@ -70,7 +63,7 @@ def load_examples(
 
 def test_label(task: Task, local_dir: Path | None) -> str:
     """What a report calls the test rows, e.g. "sst2_dev (official validation split)"."""
-    return _label(task.test, from_file=_source_folder(task.test, data_folder(local_dir)) is not None)
+    return _label(task.test, from_file=(task.test.folder or data_folder(local_dir)) is not None)
 
 
 def data_folder(local_dir: Path | None) -> Path | None:
@@ -85,10 +78,6 @@ def data_folder(local_dir: Path | None) -> Path | None:
 def normalised_text(example: Example) -> str:
     """The text by which two examples count as the same row: all fields, without case, white space and width forms."""
     return "|".join("".join(unicodedata.normalize("NFKC", text).casefold().split()) for text in example.fields.values())
-
-
-def _num_words(example: Example) -> int:
-    return sum(len(text.split()) for text in example.fields.values())
 
 
 def overlapping(examples: Sequence[Example], others: Sequence[Example]) -> list[Example]:
@@ -122,12 +111,8 @@ def _label(source: Source, from_file: bool) -> str:
     return source.file_label if from_file and source.file_label else source.label
 
 
-def _source_folder(source: Source, folder: Path | None) -> Path | None:
-    return source.folder or folder
-
-
 def _load(task: Task, source: Source, folder: Path | None) -> _Loaded:
-    place = _source_folder(source, folder)
+    place = source.folder or folder
     from_hub = place is None
     where, rows = _read_hub(task, source) if place is None else _read_files(task, source, place)
     require_rows(rows, f"{task.name}: {where}")
@@ -137,7 +122,11 @@ def _load(task: Task, source: Source, folder: Path | None) -> _Loaded:
         _example(task, row, f"{task.name}: {where}: row {number}", f"{label.split()[0]}-{number}")
         for number, row in enumerate(rows, start=1)
     ]
-    _tell_empty(examples, f"{task.name}: {where}")
+    if empty := [example.id for example in examples if not all(text.strip() for text in example.fields.values())]:
+        log.warning(
+            "%s: %s: %d of %d rows have an empty text (the first: %s)",
+            *(task.name, where, len(empty), len(examples), empty[0]),
+        )
     if source.file_rows is not None and not from_hub:
         random.Random(FILE_ROWS_SEED).shuffle(examples)
         examples = require_rows(examples[source.file_rows], f"{task.name}: {where}", f"file rows {source.file_rows}")
@@ -145,7 +134,7 @@ def _load(task: Task, source: Source, folder: Path | None) -> _Loaded:
         raise UserError(
             f"{task.name}: {where}: two rows have the same id. Make the ids unique, or leave the column out."
         )
-    return _Loaded(where, label, from_hub, examples)
+    return _Loaded(where, from_hub, examples)
 
 
 def _read_files(task: Task, source: Source, folder: Path) -> tuple[str, list[dict[str, Any]]]:
@@ -166,7 +155,7 @@ def _read_hub(task: Task, source: Source) -> tuple[str, list[dict[str, Any]]]:
     return where, _converted(rows, source.read_hub, f"{task.name}: {where}")
 
 
-def _converted(rows: Sequence[Row], reader: Any, where: str) -> list[dict[str, Any]]:
+def _converted(rows: Sequence[RawRow], reader: Any, where: str) -> list[dict[str, Any]]:
     converted = []
     for number, row in enumerate(rows, start=1):
         try:
@@ -184,7 +173,7 @@ def _hub_names(source: Source) -> str:
     return ", ".join(f"{part.dataset}{f'/{part.config}' if part.config else ''}:{part.split}" for part in source.hub)
 
 
-def _hub_rows(task: Task, source: Source, split: HubSplit) -> Sequence[Row]:
+def _hub_rows(task: Task, source: Source, split: HubSplit) -> Sequence[RawRow]:
     import datasets
     import httpx
     from datasets.exceptions import DatasetsError
@@ -201,7 +190,7 @@ def _hub_rows(task: Task, source: Source, split: HubSplit) -> Sequence[Row]:
     return loaded  # type: ignore[return-value]  # a Dataset: its rows are dicts
 
 
-def _example(task: Task, row: Row, where: str, generated_id: str) -> Example:
+def _example(task: Task, row: RawRow, where: str, generated_id: str) -> Example:
     return Example(
         id=text_or_none(row.get("id")) or generated_id,
         fields={column: shown_text(row[column]) for column in task.fields},
@@ -221,9 +210,3 @@ def _target(task: Task, value: Any, where: str) -> str | tuple[str, ...]:
     if task.kind == "classification" and golds[0] not in task.labels:
         raise UserError(f"{where} is {value!r}; the labels are {', '.join(task.labels)}.")
     return golds[0]
-
-
-def _tell_empty(examples: Sequence[Example], where: str) -> None:
-    empty = [example.id for example in examples if not all(text.strip() for text in example.fields.values())]
-    if empty:
-        log.warning("%s: %d of %d rows have an empty text (the first: %s)", where, len(empty), len(examples), empty[0])

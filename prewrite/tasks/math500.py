@@ -1,7 +1,7 @@
 """MATH-500 (Lightman et al. 2023), trained on MATH's own train split (Hendrycks et al. 2021)."""
 
-from prewrite.tasks.base import HubSplit, Row, Source, Task
-from prewrite.tasks.boxed import last_boxed
+from prewrite.grading import boxed_answers
+from prewrite.tasks.base import HubSplit, RawRow, Source, Task
 
 _SUBJECTS = (
     "algebra",
@@ -14,15 +14,15 @@ _SUBJECTS = (
 )
 
 
-def _read_train_hub(row: Row) -> Row | None:
-    answer = last_boxed(row["solution"])
-    if not answer:  # two rows of the official split have an empty box
+def _read_train_hub(row: RawRow) -> RawRow | None:
+    boxes = boxed_answers(row["solution"])
+    if not boxes:  # two rows of the official split have an empty box
         return None
     level = row["level"].removeprefix("Level ")
-    return {**row, "answer": answer, "subject": row["type"], "level": None if level == "?" else level}
+    return {**row, "answer": boxes[-1], "subject": row["type"], "level": None if level == "?" else level}
 
 
-def _read_test(row: Row) -> Row:
+def _read_test(row: RawRow) -> RawRow:
     return {**row, "id": row["unique_id"]}
 
 
@@ -33,15 +33,15 @@ MATH_500 = Task(
     target="answer",
     default_instruction="Solve the math problem step by step. Put the final answer in \\boxed{}.",
     train=Source(
-        label="math_train",
-        hub=tuple(HubSplit("EleutherAI/hendrycks_math", "train", config=subject) for subject in _SUBJECTS),
-        files=("math_train.jsonl",),
+        "math_train",
+        tuple(HubSplit("EleutherAI/hendrycks_math", "train", config=subject) for subject in _SUBJECTS),
+        ("math_train.jsonl",),
         read_hub=_read_train_hub,
     ),
     test=Source(
-        label="math500_test (the 500 of the official test split)",
-        hub=(HubSplit("HuggingFaceH4/MATH-500", "test"),),
-        files=("math500_test.jsonl",),
+        "math500_test (the 500 of the official test split)",
+        (HubSplit("HuggingFaceH4/MATH-500", "test"),),
+        ("math500_test.jsonl",),
         read_hub=_read_test,
         read_file=_read_test,
     ),

@@ -10,15 +10,15 @@ NQ_OPEN = Task(
     target="answer",
     default_instruction="Answer the question with a short phrase, without any explanation.",
     train=Source(
-        label="nq_open_train",
-        hub=(HubSplit("google-research-datasets/nq_open", "train"),),
-        files=("nq_open_train.jsonl",),
+        "nq_open_train",
+        (HubSplit("google-research-datasets/nq_open", "train"),),
+        ("nq_open_train.jsonl",),
         hub_overlap="people ask the same question twice",
     ),
     test=Source(
-        label="nq_open_dev (official validation split)",
-        hub=(HubSplit("google-research-datasets/nq_open", "validation"),),
-        files=("nq_open_dev.jsonl",),
+        "nq_open_dev (official validation split)",
+        (HubSplit("google-research-datasets/nq_open", "validation"),),
+        ("nq_open_dev.jsonl",),
     ),
     licence="CC BY-SA 3.0",
 )

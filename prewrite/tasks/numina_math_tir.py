@@ -1,12 +1,12 @@
 """NuminaMath-TIR: competition problems with worked solutions; the gold is the last box of the solution."""
 
-from prewrite.tasks.base import HubSplit, Row, Source, Task
-from prewrite.tasks.boxed import last_boxed
+from prewrite.grading import boxed_answers
+from prewrite.tasks.base import HubSplit, RawRow, Source, Task
 
 
-def _read(row: Row) -> Row | None:
-    answer = last_boxed(row["solution"])
-    return {"problem": row["problem"], "solution": row["solution"], "answer": answer} if answer else None
+def _read(row: RawRow) -> RawRow | None:
+    boxes = boxed_answers(row["solution"])
+    return {"problem": row["problem"], "solution": row["solution"], "answer": boxes[-1]} if boxes else None
 
 
 NUMINA_MATH_TIR = Task(
@@ -17,17 +17,17 @@ NUMINA_MATH_TIR = Task(
     target="answer",
     default_instruction="Solve the math problem step by step. Put the final answer in \\boxed{}.",
     train=Source(
-        label="numina_math_tir_train",
-        hub=(HubSplit("AI-MO/NuminaMath-TIR", "train"),),
-        files=("numina_math_tir_train.jsonl",),
+        "numina_math_tir_train",
+        (HubSplit("AI-MO/NuminaMath-TIR", "train"),),
+        ("numina_math_tir_train.jsonl",),
         read_hub=_read,
         read_file=_read,
         hub_overlap="the problems were collected from sources that repeat one another",
     ),
     test=Source(
-        label="numina_math_tir_test (official test split)",
-        hub=(HubSplit("AI-MO/NuminaMath-TIR", "test"),),
-        files=("numina_math_tir_test.jsonl",),
+        "numina_math_tir_test (official test split)",
+        (HubSplit("AI-MO/NuminaMath-TIR", "test"),),
+        ("numina_math_tir_test.jsonl",),
         read_hub=_read,
         read_file=_read,
     ),

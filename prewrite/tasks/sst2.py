@@ -1,11 +1,11 @@
 """SST-2: the sentiment of phrases and sentences of film reviews (Socher et al. 2013, as in GLUE)."""
 
-from prewrite.tasks.base import HubSplit, Row, Source, Task
+from prewrite.tasks.base import HubSplit, RawRow, Source, Task
 
 _LABELS = ("negative", "positive")
 
 
-def _read_hub(row: Row) -> Row:
+def _read_hub(row: RawRow) -> RawRow:
     return {"text": row["sentence"].strip(), "label": _LABELS[row["label"]]}
 
 
@@ -17,16 +17,16 @@ SST2 = Task(
     target="label",
     default_instruction="Classify the sentiment of the sentence as positive or negative.",
     train=Source(
-        label="sst2_train",
-        hub=(HubSplit("stanfordnlp/sst2", "train"),),
-        files=("sst2_train.jsonl",),
+        "sst2_train",
+        (HubSplit("stanfordnlp/sst2", "train"),),
+        ("sst2_train.jsonl",),
         read_hub=_read_hub,
         hub_overlap="train holds phrases as well, and a short phrase can be a whole sentence of the validation split",
     ),
     test=Source(
-        label="sst2_dev (official validation split)",
-        hub=(HubSplit("stanfordnlp/sst2", "validation"),),
-        files=("sst2_dev.jsonl",),
+        "sst2_dev (official validation split)",
+        (HubSplit("stanfordnlp/sst2", "validation"),),
+        ("sst2_dev.jsonl",),
         read_hub=_read_hub,
     ),
     licence="research use, none stated",

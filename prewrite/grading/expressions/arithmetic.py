@@ -4,6 +4,7 @@ Everything that could grow without bound (powers, factorials, exponentials) is m
 """
 
 import math
+import operator
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -66,22 +67,20 @@ def checked(value: Value) -> Value:
 
 def add(values: list[Value]) -> Value:
     """The sum, exact where all terms are."""
-    total = values[0]
-    for value in values[1:]:
-        exact = isinstance(total, Fraction) and isinstance(value, Fraction)
-        total = checked(total + value if exact else as_mp(total) + as_mp(value))
-    return total
+    return _combined(operator.add, values)
 
 
 def multiply(values: list[Value]) -> Value:
     """The product, exact where all factors are."""
-    product = values[0]
+    return _combined(operator.mul, values)
+
+
+def _combined(operation: Callable, values: list[Value]) -> Value:
+    combined = values[0]
     for value in values[1:]:
-        if isinstance(product, Fraction) and isinstance(value, Fraction):
-            product = checked(product * value)
-        else:
-            product = checked(as_mp(product) * as_mp(value))
-    return product
+        exact = isinstance(combined, Fraction) and isinstance(value, Fraction)
+        combined = checked(operation(combined, value) if exact else operation(as_mp(combined), as_mp(value)))
+    return combined
 
 
 def invert(value: Value) -> Value:
@@ -127,8 +126,7 @@ def _integer_root(value: int, degree: int) -> int | None:
     elif value < 2:
         root = value
     else:
-        guess = int(mp.nint(mp.root(value, degree))) if value.bit_length() < 3 * DIGITS else 0
-        root = guess
+        root = int(mp.nint(mp.root(value, degree))) if value.bit_length() < 3 * DIGITS else 0
     return root if root**degree == value else None
 
 

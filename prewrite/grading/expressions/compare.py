@@ -164,9 +164,8 @@ def _same_relation(gold: Node, answer: Node) -> bool:
         return gold_solutions[0] == solutions[0] and same_answer(gold_solutions[1], solutions[1])
     if len(gold[1]) != 1 or len(answer[1]) != 1:
         return _same_chain(gold, answer)
-    gold_sign, gold_difference = as_less(gold)
-    sign, difference = as_less(answer)
-    factor = constant_factor(gold_difference, difference)
+    (gold_sign, gold_side), (sign, side) = as_less(gold), as_less(answer)
+    factor = constant_factor(gold_side, side)
     return gold_sign == sign and factor is not None and (factor > 0 or sign == "!=")
 
 
@@ -185,9 +184,7 @@ def _same_chain(gold: Node, answer: Node) -> bool:
     if len(gold[1]) != len(answer[1]):
         return False
     turned = ("rel", tuple(FLIPPED.get(sign, sign) for sign in reversed(answer[1])), answer[2][::-1])
-    return any(
-        gold[1] == other[1] and all(map(same_answer, gold[2], other[2])) for other in (answer, turned)
-    )  # fmt: skip
+    return any(gold[1] == other[1] and all(map(same_answer, gold[2], other[2])) for other in (answer, turned))
 
 
 def _same_sides(relation: Node) -> bool:

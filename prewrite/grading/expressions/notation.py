@@ -1,33 +1,18 @@
 """One spelling for one meaning: Unicode and LaTeX variants of an answer become plain LaTeX that the parser reads."""
 
+import json
 import re
 import unicodedata
+from pathlib import Path
 
 _SUPERSCRIPT = {ord(c): p for c, p in zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿⁱˣ", "0123456789+-()nix", strict=True)}
 _SUBSCRIPT = {ord(c): p for c, p in zip("₀₁₂₃₄₅₆₇₈₉₊₋ₙ", "0123456789+-n", strict=True)}
 _SUPERSCRIPT_RUN = re.compile("[" + "".join(map(chr, _SUPERSCRIPT)) + "]+")
 _SUBSCRIPT_RUN = re.compile("[" + "".join(map(chr, _SUBSCRIPT)) + "]+")
 
-_CHARACTERS = {
-    **dict.fromkeys("‐‑‒–—―−﹣－⁃➖", "-"),
-    **dict.fromkeys("\u200b\u200c\u200d\u2060\ufeff\u00ad\u200e\u200f\x00", ""),
-    **dict.fromkeys("\u2009\u202f\u2006\u2007\u2008\u200a", r"\,"),
-    **dict.fromkeys("×✕✖⨯", r"\times "), **dict.fromkeys("·⋅∙•", r"\cdot "), "÷": "/", "⁄": "/", "∕": "/",
-    "±": r"\pm ", "∓": r"\mp ", "√": r"\sqrt ", "∛": r"\sqrt[3]", "∜": r"\sqrt[4]", "∞": r"\infty ",
-    "≤": r"\le ", "⩽": r"\le ", "≥": r"\ge ", "⩾": r"\ge ", "≠": r"\ne ", "≈": r"\approx ", "∈": r"\in ",
-    "∪": r"\cup ", "∩": r"\cap ", "∅": r"\emptyset ", "⌀": r"\emptyset ", "ℝ": r"\mathbb{R}",
-    "ℂ": r"\mathbb{C}", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "ℚ": r"\mathbb{Q}",
-    "°": r"^\circ ", "º": r"^\circ ", "˚": r"^\circ ", "′": "'", "’": "'", "⟨": r"\langle ", "⟩": r"\rangle ",
-    "⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ", "“": '"', "”": '"', "。": ".", "，": ",",
-    "∠": r"\angle ", "∶": ":", "∣": "|", "℃": r"^\circ C", "℉": r"^\circ F", "″": "\"",
-    "¢": r"\text{ cents}", "…": r"\ldots ",
-}  # fmt: skip
-_GREEK = (
-    "alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu", "nu", "xi",
-    "pi", "rho", "sigma", "tau", "upsilon", "phi", "chi", "psi", "omega",
-)  # fmt: skip
-for _name in _GREEK:
-    _CHARACTERS[unicodedata.lookup("GREEK SMALL LETTER " + _name.upper().replace("LAMBDA", "LAMDA"))] = rf"\{_name} "
+_TABLES = json.loads(Path(__file__).with_name("notation.json").read_text(encoding="utf-8"))
+_CHARACTERS = {character: plain for plain, given in _TABLES["characters"].items() for character in given}
+_SYNONYMS = {command: plain for plain, commands in _TABLES["synonyms"].items() for command in commands.split()}
 _TRANSLATION = str.maketrans(_CHARACTERS)
 
 _INVISIBLE_COMMAND = re.compile(
@@ -62,14 +47,6 @@ _COMBINATION = re.compile(
     r"|(C)\s*\(\s*(\d{1,4})\s*,\s*(\d{1,4})\s*\)|(?:\\mathrm\{\s*)?(C)\s*\}?\s*_\s*\{?(\d{1,4})\}?\s*\^\s*\{?(\d{1,4})\}?)\s*$"
 )
 _COMMAND = re.compile(r"\\[a-zA-Z]+")
-_SYNONYMS = {
-    **dict.fromkeys((r"\dfrac", r"\tfrac", r"\cfrac"), r"\frac"), **dict.fromkeys((r"\dbinom", r"\tbinom"), r"\binom"),
-    **dict.fromkeys((r"\leq", r"\leqslant"), r"\le "), **dict.fromkeys((r"\geq", r"\geqslant"), r"\ge "),
-    **dict.fromkeys((r"\lvert", r"\rvert", r"\vert", r"\mid"), "|"), r"\varnothing": r"\emptyset ",
-    **dict.fromkeys((r"\dots", r"\cdots", r"\dotsc"), r"\ldots "), r"\O": r"\emptyset ", r"\neq": r"\ne ",
-    r"\lt": "<", r"\gt": ">", r"\lbrace": r"\{", r"\rbrace": r"\}", r"\lbrack": "[", r"\rbrack": "]",
-    r"\ast": r"\cdot ", r"\div": "/", r"\degree": r"^\circ ",
-}  # fmt: skip
 _ALIASES = tuple((sign, re.compile(pattern), replacement) for sign, pattern, replacement in (
     ("choose", r"(?:\{|^)([^{}]*)\\choose(?![a-zA-Z])([^{}]*)(?:\}|$)", r"\\binom{\1}{\2}"),
     (r"\over", r"\{([^{}]*)\\over(?![a-zA-Z])([^{}]*)\}", r"{\\frac{\1}{\2}}"),

@@ -1,4 +1,5 @@
-"""Numbers written in words ("twenty-four"), and the words behind a number: scales ("2.5 million"), units of measure.
+"""Numbers written in words ("twenty-four"), and the words behind a number: scales ("2.5 million"), units of measure
+(their spellings and sizes: `units.json`).
 
 Decisions where graders differ: "5 million" is 5000000 and never 5; a gold in dozens may be answered without the word,
 since problems ask how many dozens there are, but "5 dozen" is 60 and not 5. Units are dropped where one side lacks
@@ -6,7 +7,9 @@ them, and told apart where both sides name different ones; only quantities in pa
 by value.
 """
 
+import json
 import re
+from pathlib import Path
 
 _ONES = (
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
@@ -56,47 +59,22 @@ def scaled(unit: str) -> tuple[int, str]:
     return factor, " ".join(words)
 
 
-_SPELLINGS = {
-    "cm": "cm centimeter centimetre", "mm": "mm millimeter millimetre", "km": "km kilometer kilometre",
-    "m": "m meter metre", "in": "in inch inches", "ft": "ft foot feet", "yd": "yd yard", "mi": "mi mile",
-    "s": "s sec second", "min": "min minute", "h": "h hr hour", "day": "day", "week": "week", "month": "month",
-    "year": "year yr", "dollar": "dollar usd buck", "cent": "cent penny pennies", "nickel": "nickel", "dime": "dime",
-    "quarter": "quarter", "euro": "euro eur", "sterling": "sterling gbp", "yen": "yen jpy yuan", "rupee": "rupee inr",
-    "kg": "kg kilogram", "g": "g gm gram", "lb": "lb pound", "oz": "oz ounce", "ton": "ton", "tonne": "tonne",
-    "l": "l liter litre", "ml": "ml milliliter", "gallon": "gallon gal", "quart": "quart qt",
-    "pint": "pint pt", "cup": "cup", "mph": "mph", "celsius": "celsius centigrade", "fahrenheit": "fahrenheit",
-    "kelvin": "kelvin", "degree": "degree deg", "radian": "radian rad", "percent": "percent", "am": "am", "pm": "pm",
-    "dozen": "dozen", "acre": "acre",
-    "hectare": "hectare", "square": "square sq", "cubic": "cubic cu", "per": "per", "Hz": "hertz Hz", "Pa": "pascal Pa",
-}  # fmt: skip
-_METRIC = {
-    "m": "meter metre", "g": "gram", "s": "second", "l": "liter litre", "L": "",
-    "J": "joule", "W": "watt", "N": "newton", "V": "volt",
-    "A": "ampere amp", "Pa": "pascal", "Hz": "hertz", "B": "byte", "eV": "", "cal": "calorie", "mol": "mole", "Wh": "",
-}  # fmt: skip
-_PREFIXES = {
-    "": "", "n": "nano", "u": "micro", "µ": "micro", "m": "milli", "c": "centi",
-    "k": "kilo", "M": "mega", "G": "giga", "T": "tera",
-}  # fmt: skip
+_UNITS = json.loads(Path(__file__).with_name("units.json").read_text(encoding="utf-8"))
+_SIZES: dict[str, dict[str, int]] = _UNITS["sizes"]  # of the units of one kind, in the smallest of them
 _METRIC_FORMS = {
     form: f"{prefix}{symbol}".replace("L", "l").replace("µ", "u")
-    for symbol, words in _METRIC.items() for prefix, spelled in _PREFIXES.items()
+    for symbol, words in _UNITS["metric"].items() for prefix, spelled in _UNITS["prefixes"].items()
     for form in (prefix + symbol, *(spelled + word + ending for word in words.split() for ending in ("", "s")))
 }  # fmt: skip
 _FORMS = {
-    form: unit for unit, spellings in _SPELLINGS.items() for word in spellings.split() for form in (word, word + "s")
+    form: unit
+    for unit, spellings in _UNITS["spellings"].items()
+    for word in spellings.split()
+    for form in (word, word + "s")
 }
 KNOWN_UNITS = _METRIC_FORMS | _FORMS | {"ms": "ms", "ns": "ns"}
 METRIC_SYMBOLS = {form for form in _METRIC_FORMS.keys() - _FORMS.keys() if len(form) <= 3}
 """Symbols that have their case (mW is not MW) and may also be products of letters."""
-_SIZES = {
-    "time": {"s": 1, "min": 60, "h": 3_600, "day": 86_400, "week": 604_800}, "years": {"month": 1, "year": 12},
-    "length": {"in": 1, "ft": 12, "yd": 36, "mi": 63_360},
-    "metric length": {"mm": 1, "cm": 10, "m": 1_000, "km": 1_000_000},
-    "mass": {"oz": 1, "lb": 16, "ton": 32_000}, "metric mass": {"mg": 1, "g": 1_000, "kg": 1_000_000, "tonne": 10**9},
-    "volume": {"cup": 1, "pint": 2, "quart": 4, "gallon": 16}, "metric volume": {"ml": 1, "l": 1_000},
-    "money": {"cent": 1, "nickel": 5, "dime": 10, "quarter": 25, "dollar": 100}, "euros": {"cent": 1, "euro": 100},
-}  # fmt: skip
 _IGNORED = {"unit", "units", "of", "the", "a", "total", ""}
 _POWERS = {"square": "^2", "sq": "^2", "cubic": "^3", "cu": "^3"}
 _TEMPERATURES = (["celsius"], ["fahrenheit"])

@@ -1,8 +1,8 @@
 """The project's own side of the head-to-head: a run of `train.py`, an untrained one, and best-of-K without a run."""
 
 import json
+import os
 import random
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from prewrite.engine.distributed import free_port
+from prewrite.engine.processes import end_guarded, start_guarded
 from prewrite.errors import UserError
 from scripts.benchmarks.asking import REWRITE_TOKENS, Bench, Servers, as_marks, ask_and_grade, draw_rewrites
 from scripts.benchmarks.asking import mean_of_marks as mean
@@ -29,7 +30,11 @@ def prewrite(bench: Bench, budget: int, *, name: str = "prewrite", settings: dic
     command = run_command(bench, budget, folder, settings or {})
     log = folder.with_suffix(".log")
     with log.open("wb") as out:
-        code = subprocess.run(command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, check=False).returncode
+        guard = start_guarded(command, env=os.environ, log=out)  # it ends with this process, however that ends
+        try:
+            code = guard.wait()
+        finally:
+            end_guarded(guard)
     if code:
         tail = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_TAIL:])
         raise UserError(f"the run {folder.name} ended with exit code {code}. From its log, {log}:\n{tail}")
@@ -70,7 +75,7 @@ def run_command(bench: Bench, budget: int, folder: Path, settings: dict[str, Any
     told = [f"{key}={json.dumps(value)}" for key, value in (shared | settings).items()]
     return [
         *(sys.executable, "-m", "deepspeed.launcher.runner", "--num_gpus", "1", "--master_port", str(free_port())),
-        *("train.py", "--config", str(arguments.config or ROOT / "configs" / f"{bench.task.name}.json")),
+        *(str(ROOT / "train.py"), "--config", str(arguments.config or ROOT / "configs" / f"{bench.task.name}.json")),
         *(part for setting in [*arguments.set, *told] for part in ("--set", setting)),
     ]
 

@@ -24,7 +24,7 @@ def with_settings(*settings: str) -> list[str]:
 
 
 SMALL_SETTINGS = (
-    *with_settings("max_steps=2", "eval_steps=0", "dev_size=12", "num_candidates=1", "examples_per_rewrite=4"),
+    *with_settings("max_steps=2", "eval_steps=0", "dev_size=12", "examples_per_rewrite=4"),
     *with_settings("num_generations=4", "per_device_train_batch_size=4", "max_completion_length=24"),
 )
 SMALL = ("--config", "configs/quickstart.json", *SMALL_SETTINGS)  # of train.py: the quickstart at two small steps

@@ -134,7 +134,7 @@ def test_the_head_to_head_at_toy_size(tmp_path: Path, shallow_model: str, capsys
             *("--no-call-limit", "--config", "configs/quickstart.json", "--methods"),
         )
         small = (
-            *with_settings(f"policy.model={shallow_model}", "max_steps=1", "eval_steps=0", "num_candidates=1"),
+            *with_settings(f"policy.model={shallow_model}", "max_steps=1", "eval_steps=0"),
             *with_settings("num_generations=4", "per_device_train_batch_size=4", "max_completion_length=16"),
             *with_settings("examples_per_rewrite=4"),
         )

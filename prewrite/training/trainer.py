@@ -25,6 +25,9 @@ from prewrite.training.step_metrics import rollout_metrics
 from prewrite.training.update import Updater
 from prewrite.types import Rollout, Sample, Sampled, Scored
 
+ALIKE = 0.25  # share of different rewrites, of all in their groups, below which a batch's are nearly all alike
+STANDSTILL = 5  # such batches running, after which training ends
+
 
 class Trainer:
     """Trains on an objective from the first push to the last checkpoint. Every method is called on every rank."""
@@ -52,8 +55,10 @@ class Trainer:
             console.say(self.objective.outlook(self.total_steps, self.config.rollouts_per_step(self.world.size)))
             push(self.engines.policy, self.engines.sampler)
             self._evaluate_untrained(console)
-            while self.progress.step < self.total_steps and self._affords_batch(console):
-                self._train_on_fresh_rollouts(console)
+            over = self._why_over()
+            while not over:
+                over = self._train_on_fresh_rollouts(console)
+            console.say(f"training ends after step {self.progress.step}: {over}")
             self.objective.finish(self.progress.step, self.engines.sampler)
             totals = {"steps": self.progress.step, "seconds": time.perf_counter() - started} | self.objective.counts()
         finally:
@@ -64,21 +69,28 @@ class Trainer:
                 console.say(summary)
             console.say(f"run folder: {self.engines.journal.folder}")
 
-    def _affords_batch(self, console: Console) -> bool:
-        """Whether the budget has room for another rollout batch; where it has none, training ends here."""
-        if self.objective.affords(self.groups_per_batch * self.num_generations):
-            return True
-        console.say(f"training ends after step {self.progress.step}: the rest of the budget is for choosing")
-        if self.progress.step:
-            self._save()
-        return False
+    def _why_over(self) -> str:
+        """Why no rollout batch comes after this one; "" where one does. The same on every rank."""
+        if self.progress.step >= self.total_steps:
+            return "there are no more steps"
+        if self.progress.alike_batches >= STANDSTILL:
+            return (
+                f"in {STANDSTILL} batches running nearly all rewrites of a group were alike, and the policy learns "
+                "nothing more; next time a lower learning_rate, a higher entropy_coef or temperature, or more parents"
+            )
+        if not self.objective.affords(self.groups_per_batch * self.num_generations):
+            return "the rest of the budget is for choosing"
+        return ""
 
-    def _train_on_fresh_rollouts(self, console: Console) -> None:
-        """One rollout batch and the optimizer steps on it, each written down when it ends."""
+    def _train_on_fresh_rollouts(self, console: Console) -> str:
+        """One rollout batch and the optimizer steps on it, each written down when it ends; then `_why_over`."""
         started = time.perf_counter()
         self.seconds = {}
         rollouts, refills = self._collect()
         shared = rollout_metrics(rollouts, self.num_generations) | {"refills": float(refills)}
+        are_alike = shared["distinct_rewrites"] < ALIKE
+        self.progress.alike_batches = self.progress.alike_batches + 1 if are_alike else 0
+        over = ""
         self.engines.sampler.sleep()
         batch = self._batch(rollouts)
         first_step, row_gaps = self.progress.step + 1, {}
@@ -98,7 +110,8 @@ class Trainer:
                     metrics.get("sampler_gap"),
                 )
                 if not left:
-                    metrics |= self._after_batch(rollouts, batch, first_step)
+                    after, over = self._after_batch(rollouts, batch, first_step)
+                    metrics |= after
                 self._write_down(metrics, console, started)
                 started, self.seconds = time.perf_counter(), {}
         finally:
@@ -109,26 +122,27 @@ class Trainer:
                     seed=self.config.seed,
                     gaps=[row_gaps.get(row) for row in range(len(rollouts))],
                 )
+        return over
 
-    def _after_batch(self, rollouts: Sequence[Rollout], batch: Batch, first_step: int) -> dict[str, float]:
-        """What the last step of a rollout batch ends with: reference, push, held-out evaluation, checkpoint."""
+    def _after_batch(self, rollouts: Sequence[Rollout], batch: Batch, first_step: int) -> tuple[dict[str, float], str]:
+        """What the last step of a rollout batch ends with: reference, push, held-out evaluation, checkpoint.
+
+        Returns metrics, and `_why_over`.
+        """
         self._move_reference(first_step)
         with self._clock("push"):
             push(self.engines.policy, self.engines.sampler)
         metrics = self.objective.counts() | self._throughput(rollouts, batch)
         self.objective.remember(rollouts, first_step - 1)
-        is_last = self.progress.step >= self.total_steps
-        if is_last or self._due(self.config.selection.eval_steps, first_step):
+        over = self._why_over()
+        if over or self._due(self.config.selection.eval_steps, first_step):
             with self._clock("dev"):
                 metrics |= self.objective.evaluate(self.progress.step, self.engines.sampler)
-        if is_last or self._due(self.config.training.save_steps, first_step):
-            self._save()
-        return metrics
-
-    def _save(self) -> None:
-        journal = self.engines.journal
-        folder = distributed.broadcast(journal.folder if journal else None)
-        save_checkpoint(self.engines.policy, self.engines.tokenizer, folder / "checkpoints", self.progress.step)
+        if over or self._due(self.config.training.save_steps, first_step):
+            journal = self.engines.journal
+            folder = distributed.broadcast(journal.folder if journal else None)
+            save_checkpoint(self.engines.policy, self.engines.tokenizer, folder / "checkpoints", self.progress.step)
+        return metrics, over
 
     def _collect(self) -> tuple[list[Rollout], int]:
         """A batch of scored groups, with advantages, and the number of refills it took.

@@ -35,10 +35,10 @@ class Stage:
     @property
     def shared_parts(self) -> dict[str, object]:
         """What every rank must have read alike, by name."""
-        data = self.data
+        data, requests = self.data, (self.requests.initial, self.held_out_requests)
         return {
             "the instruction rows": (data.rows, data.held_out_rows),
-            "the requests, by the policy's tokenizer and chat template": (self.requests.initial, self.held_out_requests),
+            "the requests, by the policy's tokenizer and chat template": requests,
             "the train examples": data.train,
             "the dev examples": data.dev,
         }

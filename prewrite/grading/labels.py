@@ -40,7 +40,7 @@ _SEPARATORS = re.compile(r"\s+and\s+|[\s_/&+-]+|(?<=[a-z])(?=[A-Z])|(?<=[a-zA-Z]
 _SEPARATED = r"[\s_]*(?:[-/&+]|and(?=[\s_]))?[\s_]*"
 _NUMBER = (
     r"(?<![\w.,])(?P<number>[+-]?\d+(?:\.\d+)?)"
-    r"(?:(?: stars?| points?)?\s*(?:/|out of|of)\s*(?P<scale>\d+(?:\.\d+)?))?(?![\w%]|[.,]\d|-[a-rt-z])"
+    r"(?:(?: stars?| points?)?\s*\(?(?:/|out of|of)\s*(?P<scale>\d+(?:\.\d+)?))?(?:\s+(?:stars?|points?)\b)?(?![\w%]|[.,]\d|-[a-rt-z])"
 )
 _NUMERIC = re.compile(r"[+-]?\d+(?:\.\d+)?")
 _LEAST_SCALE = 3
@@ -52,14 +52,15 @@ _FILLER = (
 _STATES = re.compile(
     rf"(?:(?:{ANSWER_WORDS}|label|sentiment|category|class|topic|option|choice|prediction|rating|score|verdict|classification"
     rf"|output|result|conclusion|decision|pick)\)?(?:{ANSWER_IS}|\s+(?:would be|must be|should be)|\s*->)"
-    r"|(?<![\w'])(?:i|we)(?:'d| would| will|'ll)?\s+(?:pick|choose|select|go with|say|vote for|answer|(?:rate"
-    r"|classify|label)(?: (?:it|this)(?: \w+)?)?)|must be|has to be|(?:^|[.,;!?\n])\s*(?:so|thus|hence|therefore"
+    r"|(?:(?<![\w'])(?:i|we)(?:'d| would| will|'ll|'m| am|'re)?|(?:^|[.!\n]))\s*(?:pick|choos|select|go(?: with|ing with)|say|vot|answer"
+    r"|settl|opt|lean|decid|rat|classify|label|giv|scor|assign)(?:e|ing)?(?: (?:it|this)(?: \w+)?)?(?: (?:for|on|towards?))?"
+    r"|must be|has to be|(?:^|[.,;!?\n])\s*(?:so|thus|hence|therefore"
     r"|leaving)\b,?(?: it(?: is|'s))?"
     rf"|选择?|選){_FILLER}$"
 )
 _STATED_AFTER = re.compile(
-    r"[)\]}]*\s+is\s+(?:clearly |obviously |definitely )?(?:(?:the|a)\s+)?(?:(?:only|best|most)\s+)*"
-    r"(?:correct|right|valid)\b|(?:가|이)? 정답"
+    r"[)\]}]*\s+is\s+(?:clearly |obviously |definitely )?(?:(?:the|a|my)\s+)?(?:(?:only|best|most)\s+)*"
+    r"(?:correct|right|valid|best|better|closest|answer|choice|(?<=most )(?:accurate|appropriate|suitable|fitting|likely|plausible))\b|(?:가|이)? 정답"
 )
 _STATEMENT_ENDS = re.compile(
     r"\s*[)\]}]*\s*(?:$|\n|[.:,;!?。](?!\s*(?:or|and|but)\b)|-\s|\(?(?:because|since|as|for|given|due|car|porque"

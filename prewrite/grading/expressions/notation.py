@@ -5,6 +5,8 @@ import re
 import unicodedata
 from pathlib import Path
 
+from prewrite.grading.expressions.words import spelled_parts
+
 _SUPERSCRIPT = {ord(c): p for c, p in zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿⁱˣ", "0123456789+-()nix", strict=True)}
 _SUBSCRIPT = {ord(c): p for c, p in zip("₀₁₂₃₄₅₆₇₈₉₊₋ₙ", "0123456789+-n", strict=True)}
 _SUPERSCRIPT_RUN = re.compile("[" + "".join(map(chr, _SUPERSCRIPT)) + "]+")
@@ -59,7 +61,6 @@ _ALIASES = tuple((sign, re.compile(pattern), replacement) for sign, pattern, rep
     ("_", r"_\s*\{?\s*\(\s*(\d+)\s*\)\s*\}?", r"_{\1}"),
     ("base", r"(?<=[\dA-Z])\s*(?:\\text\{\s*)?\(?\s*(?:in )?base[ -](\d+)\s*\)?\s*\}?\s*$", r"_{\1}"),
     ("'", r"^\s*(\d+)\s*'\s*(\d+)\s*(?:''|\")\s*$", r"\1 \\text{ft} \2 \\text{in}"),
-    ("h", r"(?<=\d)\s*h\s*(\d+)\s*m(?:in)?\s*$", r" \\text{h} \1 \\text{min}"),
     ("`", r"^\s*`([^`]+)`\s*$", r"\1"),
     ("**", r"^\s*\*\*([^*]+)\*\*\s*$", r"\1"),
     ("**", r"\*\*", "^"),
@@ -104,6 +105,7 @@ def normalise(answer: str) -> str:
     if "." in text:
         text = _DOTTED.sub(r"\\overline{\1\2\3}", _ELLIPSIS.sub(r"\1.\2\\overline{\3\4}", text))
         text = _REPEATING.sub(_repeating_fraction, text)
+    text = spelled_parts(text) or text
     text = _COMBINATION.sub(_combination, text) if "C" in text or "P" in text else text
     text = _replaced(_ALIASES, _COMMAND.sub(lambda command: _SYNONYMS.get(command[0], command[0]), text))
     text = _TEXT_COMMAND.sub(_text_command, _INTERVAL.sub(_interval, text))

@@ -26,9 +26,9 @@ _ROUNDED_DIGITS = 6
 
 def same_scalar(gold: Node, answer: Node) -> bool:
     """Whether two trees that are single values mean the same."""
+    gold, answer = _with_symbol_as_unit(gold, answer), _with_symbol_as_unit(answer, gold)
     if "parts" in (gold[0], answer[0]):
         return _same_quantity(gold, answer)
-    gold, answer = _with_symbol_as_unit(gold, answer), _with_symbol_as_unit(answer, gold)
     if units_conflict(_unit(gold), _unit(answer)):
         return False
     if "base" in (gold[0], answer[0]):
@@ -59,7 +59,7 @@ def _unit(node: Node) -> str:
 
 def _with_symbol_as_unit(node: Node, other: Node) -> Node:
     """`10 m^2` beside an answer that names its unit: what looks like a symbol is one too."""
-    if other[0] != "unit" or node[0] != "mul":
+    if other[0] not in ("unit", "parts") or node[0] != "mul":
         return node
     value = tuple(factor for factor in node[1] if not symbols_of(factor))
     words = [_unit_word(factor) for factor in node[1][len(value) :]]

@@ -36,7 +36,7 @@ _QUANTITY = re.compile(
     re.DOTALL,
 )
 _REMARK = re.compile(
-    rf"\s*(?:$|[.,;:!?](?=\s)|[(\[–—。，（]|-\s|\s(?!or\b|and\b|to\b){_REMARK_WORD})|\s(?:and|but|so|while)\s(?!\W*\d)|\s?[^\W\d_\x00-\u03ff\u2100-\u214f]"
+    rf"\s*(?:$|[.,;:!?](?=\s)|[(\[](?!mod\b)|[–—。，（]|-\s|\s(?!or\b|and\b|to\b){_REMARK_WORD})|\s(?:and|but|so|while)\s(?!\W*\d)|\s?[^\W\d_\x00-\u03ff\u2100-\u214f]"
 )
 _PROSE_WORD = re.compile(r"(?<![\\a-zA-Z{])[^\W\d_]{2,}")
 _CALCULATOR_MARK = re.compile(r"<<[^<>\n]*=([^<>=\n]*)>>")
@@ -58,7 +58,7 @@ _HEDGE = re.compile(
 )
 _BARE_ANSWER = re.compile(r"[\\$\d(\[{+\-]|\S+$")
 _MOST_UNIT_WORDS = 2
-_MARKDOWN = " \t\r*_`:=：\u200b"
+_MARKDOWN = " \t\r*_`:=：、\u200b"
 _LONGEST_PLAIN_ANSWER = 300
 
 _CONTROL = (  # behind the first character

@@ -32,8 +32,8 @@ _BETWEEN = (
 )
 _REJECTS = re.compile(rf"(?:{_NOT}){_BETWEEN}|(?:不是|并非|並非|不太|不够|不算|不|没有?|沒有?|未|ไม่(?:ใช่|เป็น)?)$")
 _CUE = re.compile(
-    rf"{_NOT}|\b(?:no|without|whether|if|unless|lack\w*|less|opposite|no(?:where|body|ne)|few|little|(?:de)?void|free of"
-    r"|(?:fall|stop)\w* short|short of|used to|formerly|(?:almost|nearly)(?! (?:certain|sure|entire|complete|all))"
+    rf"{_NOT}|\b(?:no|without|whether|if|unless|lack\w*|less|opposite|no(?:where|body|ne)|few|little|(?:de)?void"
+    r"|free of|(?:fall|stop)\w* short|short of|used to|formerly|(?:almost|nearly)(?! (?:certain|sure|entire|complete|all))"
     r"|except(?:ing)?|apart from|aside from|other than|besides|rather|absen\w*|hard|difficult|too \w+|contrary|opposed"
     r"|(?:stop|ceas|refus|declin|deni|hesitat|avoid|resist|refrain|prevent|preclud|prohibit|fail|reluctan|disput|refut|reject"
     r"|struggl|wrong|mistak|exaggerat|overstat|questionab|dubious|sceptic|skeptic|pretend|doubt(?!less)|stretch)\w*|deny"
@@ -51,15 +51,23 @@ _REJECTED_AFTER = re.compile(
     r"(?:(?:all|both|also|clearly|obviously|definitely|be|been|too|therefore)\s+)*"
     r"(?:not\b(?! (?:wrong|incorrect|false|out))|(?P<once>is|was|does)n't\b|(?:are|were|do|ca|could|would)n't\b"
     r"|cannot\b|wrong\b|incorrect\b|false\b|out\b|ruled out|eliminated|excluded|discarded|impossible|invalid|fails?\b)"
-    r"|\s*\?\s*(?:no|not at all|not really|never|hardly|wrong|nope|far from it|by no means|(?:absolutely|certainly|definitely) not"
-    r"|i (?:don't think|doubt)[^.,!]*)(?=[.,!]|\s*$)|[^。,.\n]{0,6}(?:不对|不對|不正确|不正確"
+    r"|\s*\?\s*(?:no|not at all|not really|never|hardly|wrong|nope|far from it|by no means"
+    r"|(?:absolutely|certainly|definitely) not|i (?:don't think|doubt)[^.,!]*)(?=[.,!]|\s*$)|[^。,.\n]{0,6}(?:不对|不對|不正确|不正確"
     r"|错|錯|ない|ありません|아니|아닙|아닌|않|değil|नहीं|নয়|కాదు)"
 )
 _PREDICATE = re.compile(
-    r"\s*(?:(?:label|option|choice|answer|class|category|sentiment|rating)\s+)?(?:is|was|are|were|seems?|looks?|sounds?|feels?"
-    r"|appears?|would|could|can|may|might|must|should|do|does|did|has|have|will|gets?|makes?)\b"
-    r"((?:(?!\b(?:that|which|who|with|than|as|for|like|unlike)\b)[^.!?;,\n()。])*)"
+    r"(?:\s+(?:label|option|choice|answer|class|category|sentiment|rating)|(?<!\bno)(?<!\byes)\s+it)?\s*(?:is|was|are|were|seems?|looks?|sounds?"
+    r"|feels?|appears?|would|could|can|may|might|must|should|do|does|did|has|have|will|gets?|makes?)\b"
+    r"(?P<said>(?:(?!\b(?:that|which|who|with|than|as|for|like|unlike)\b)[^.!?;,\n()。])*)"
 )
+_UNREAL = re.compile(
+    r"\s+(?:have )?be(?:en)? (?!(?:my|the|correct|right|appropriate|accurate|most|best|an? \w*(?:good|best|fit)))"
+)
+_ALL_BUT = re.compile(
+    r"\b(?:all|every\w*)(?: (?:of |the )*\w+)?,? (?:except|but|other than|besides|apart from|aside from)"
+    r"(?: (?:for|the|option|choice))*\s*\(?$"
+)
+_SO_IS = re.compile(r"\b(?:so|neither|nor) (?:is|are|was|does|do|can)(?: the)?\s+$")
 JOINT = re.compile(r"\s*(?:,?\s*(?:and|or|nor|&)\s+|,\s*)(?:(?:an?|the|option|choice)\s+)*\(?")
 _COORDINATOR = re.compile(r"and|or|&")
 _SINGULAR = re.compile(r"\s+(?:is|was|seems|looks|must|has)\b")
@@ -74,7 +82,11 @@ def senses(text: str, spans: list[tuple[int, int]]) -> list[str]:
         clause = _CLAUSE_END.split(_NO_CUE.sub(" ", before))[-1]
         cues = len(_CUE.findall(clause))
         rejected_after = _REJECTED_AFTER.match(text, end) is not None
-        if cues:
+        if _ALL_BUT.search(before):
+            found.append(GIVEN if rejected_after or _denied_after(text, spans, index) else DOUBT)
+        elif found and _SO_IS.search(before):
+            found.append(found[-1])
+        elif cues:
             found.append(REJECTED if cues == 1 and _REJECTS.search(clause) and not rejected_after else DOUBT)
         else:
             found.append(REJECTED if rejected_after else DOUBT if _denied_after(text, spans, index) else GIVEN)
@@ -92,7 +104,10 @@ def _denied_after(text: str, spans: list[tuple[int, int]], index: int) -> bool:
     """Whether what is said of the label ("B is a poor fit and …") holds a cue further off."""
     end = spans[index + 1][0] if index + 1 < len(spans) else len(text)
     predicate = _PREDICATE.match(text, spans[index][1], min(end, spans[index][1] + _LONGEST_CLAUSE))
-    return predicate is not None and _CUE.search(_CLAUSE_END.split(_NO_CUE.sub(" ", predicate[1]))[0]) is not None
+    if predicate is None:
+        return False
+    said = _CLAUSE_END.split(_NO_CUE.sub(" ", predicate["said"]))[0]
+    return _CUE.search(said) is not None or (predicate[0].split()[0] == "would" and _UNREAL.match(said) is not None)
 
 
 def _coordinated(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:

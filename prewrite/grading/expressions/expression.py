@@ -221,7 +221,8 @@ class Expressions(Tokens):
                 continue
             name += "_"
             while not self.accept("}"):
-                name += self.take()
+                token = self.take()  # of 1A_{\text{sixteen}} too
+                name += str(number_in_words(token) or token)
         return ("sym", name)
 
     def command(self, token: str) -> Node:

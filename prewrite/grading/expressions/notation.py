@@ -27,6 +27,7 @@ _MONEY = re.compile(
     r"|billion|trillion))?)\s*\$?"
     r"|\s*()(?<!\S)(-?\d[\d,]*(?:\.\d+)?)\s?(\\\$|[€£¥₹])\s*"
 )
+_DECIMAL_COMMA = re.compile(r"^(-?\d{1,3}(?:\.\d{3})*),(\d\d)$")
 _ROW_GAP = re.compile(r"\uf8ff\s*\*?\[\s*-?[\d.]+\s*(?:pt|em|ex|mm|cm|in|mu|px)\s*\]")
 _NUMBER_GAP = re.compile(r"(?<=\d)(?:\{,\}|,?\\!|\\,|\\;|\\:)\s*(?=\d{3}(?!\d))")
 _SPACE_COMMAND = re.compile(r"\\[,;:!> ]|\\q?quad(?![a-zA-Z])|\\(?:hspace|vspace)\*?\{[^{}]*\}|~|\\$")
@@ -61,6 +62,8 @@ _ALIASES = tuple((sign, re.compile(pattern), replacement) for sign, pattern, rep
     ("_", r"_\s*\{?\s*\(\s*(\d+)\s*\)\s*\}?", r"_{\1}"),
     ("base", r"(?<=[\dA-Z])\s*(?:\\text\{\s*)?\(?\s*(?:in )?base[ -](\d+)\s*\)?\s*\}?\s*$", r"_{\1}"),
     ("'", r"^\s*(\d+)\s*'\s*(\d+)\s*(?:''|\")\s*$", r"\1 \\text{ft} \2 \\text{in}"),
+    ("mod", r"\(\s*\\?b?mod(?![a-z])\s*([^()]*)\)", r"\\pmod{\1}"),
+    ("min", r"(?<=\d)\s*min\.?\s*$", r" \\text{min}"),
     ("`", r"^\s*`([^`]+)`\s*$", r"\1"),
     ("**", r"^\s*\*\*([^*]+)\*\*\s*$", r"\1"),
     ("**", r"\*\*", "^"),
@@ -97,6 +100,7 @@ def normalise(answer: str) -> str:
         sign, amount, symbol = (
             (money[1], money[4], money[2] or money[3]) if money[4] else (money[5], money[6], money[7])
         )
+        amount = _DECIMAL_COMMA.sub(lambda cents: f"{cents[1].replace('.', '')}.{cents[2]}", amount)
         answer = rf"{sign}{amount}\text{{ {_CURRENCIES[symbol[-1]]}}}" if amount else answer
     text = _NUMBER_GAP.sub("", _plain_characters(answer))
     text = _INVISIBLE_COMMAND.sub(" ", _DELIMITER.sub(" ", _ROW_GAP.sub("\uf8ff", text.replace("\\\\", "\uf8ff"))))

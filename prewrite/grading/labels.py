@@ -53,8 +53,8 @@ _FILLER = (
 _STATES = re.compile(
     rf"(?:(?:{ANSWER_WORDS}|label|sentiment|category|class|topic|option|choice|prediction|rating|score|verdict|classification"
     rf"|output|result|conclusion|decision|pick)\)?(?:{ANSWER_IS}|\s+(?:would be|must be|should be)|\s*->)"
-    r"|(?:(?<![\w'])(?:i|we)(?:'d| would| will|'ll|'m| am|'re)?|(?:^|[.!\n]))\s*(?:pick|choos|select|go(?: with|ing with)|say"
-    r"|vot|answer|settl|opt|lean|decid|rat|classify|label|giv|scor|assign)(?:e|ing)?(?: (?:it|this)(?: \w+)?)?"
+    r"|(?:(?<![\w'])(?:i|we)(?:'d| would| will|'ll|'m| am|'re)?|(?:^|[.!\n]))\s*(?:pick|choos|select|go(?: with|ing with)"
+    r"|say|vot|answer|settl|opt|lean|decid|rat|classify|label|giv|scor|assign)(?:e|ing)?(?: (?:it|this)(?: \w+)?)?"
     r"(?: (?:for|on|towards?))?"
     r"|must be|has to be|(?:^|[.,;!?\n])\s*(?:so|thus|hence|therefore"
     r"|leaving)\b,?(?: it(?: is|'s))?"
@@ -168,17 +168,15 @@ def _mentions(reply: str, labels: tuple) -> list[_Mention]:
             label = labels[int((match.lastgroup or "")[1:])]
             if label == "A" and _opens_sentence(reply, match.start()) and _AFTER_ARTICLE.match(reply, match.end()):
                 continue
-            if match.group().lower() == "no" and _DETERMINER.search(
-                reply[max(0, match.start() - 12) : match.end() + 12]
-            ):
+            around = reply[max(0, match.start() - 12) : match.end() + 12]
+            if match.group().lower() == "no" and _DETERMINER.search(around):
                 continue
             found.append((*match.span(), label))
             continue
         label, scale = numbers.get(Fraction(match["number"])), match["scale"]
-        signed = -Fraction(match["number"]) in numbers and reply[: match.start()].endswith("- ")
-        if signed and match["number"] != "0":
-            found.append((*match.span(), None))
-        elif scale is not None and (Fraction(scale) < _LEAST_SCALE or Fraction(scale) != max(numbers)):
+        off_scale = scale is not None and (Fraction(scale) < _LEAST_SCALE or Fraction(scale) != max(numbers))
+        may_be_negative = reply.endswith("- ", 0, match.start()) and -Fraction(match["number"]) in numbers.keys() - {0}
+        if off_scale or may_be_negative:
             found.append((*match.span(), None))
         elif label is not None:
             found.append((*match.span(), label))
@@ -218,11 +216,8 @@ def _label_pattern(form: str) -> str:
         )
     parts = _SEPARATORS.split(form)
     joined = all(len(part) > 1 or part.isdigit() for part in parts)
-    pattern = (
-        _SEPARATED.join(map(re.escape, parts))
-        if joined
-        else re.sub(r"(?:\\[ -]|_)+", r"[\\s_-]+", re.sub(r"(\\&|/)", r"\\s*\1\\s*", re.escape(form)))
-    )
+    spaced = re.sub(r"(\\&|/)", r"\\s*\1\\s*", re.escape(form))
+    pattern = _SEPARATED.join(map(re.escape, parts)) if joined else re.sub(r"(?:\\[ -]|_)+", r"[\\s_-]+", spaced)
     return f"{starts}(?i:{pattern}){ends}"
 
 

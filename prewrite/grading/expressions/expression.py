@@ -221,8 +221,7 @@ class Expressions(Tokens):
                 continue
             name += "_"
             while not self.accept("}"):
-                token = self.take()  # of 1A_{\text{sixteen}} too
-                name += str(number_in_words(token) or token)
+                name += self.take()
         return ("sym", name)
 
     def command(self, token: str) -> Node:

@@ -53,7 +53,7 @@ _FILLER = (
 _STATES = re.compile(
     rf"(?:(?:{ANSWER_WORDS}|label|sentiment|category|class|topic|option|choice|prediction|rating|score|verdict|classification"
     rf"|output|result|conclusion|decision|pick)\)?(?:{ANSWER_IS}|\s+(?:would be|must be|should be)|\s*->)"
-    r"|(?:(?<![\w'])(?:i|we)(?:'d| would| will|'ll|'m| am|'re)?|(?:^|[.!\n]))\s*(?:pick|choos|select|go(?: with|ing with)"
+    r"|(?:(?<![\w'])(?:i|we)(?:'d| would| will|'ll|'m| am|'re)?|(?:^|[.!\n]))\s*(?:pick|choos|select|go(?:ing)? with"
     r"|say|vot|answer|settl|opt|lean|decid|rat|classify|label|giv|scor|assign)(?:e|ing)?(?: (?:it|this)(?: \w+)?)?"
     r"(?: (?:for|on|towards?))?"
     r"|must be|has to be|(?:^|[.,;!?\n])\s*(?:so|thus|hence|therefore"

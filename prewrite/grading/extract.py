@@ -3,7 +3,7 @@
 import re
 from collections import deque
 
-from prewrite.grading.expressions.words import QUANTITY_IN_PARTS, spelled_parts
+from prewrite.grading.expressions.words import QUANTITY_IN_PARTS, known_unit, spelled_parts
 
 _BOX_OPENER = re.compile(r"\\(?:boxed|fbox)(?![a-zA-Z])\s*")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
@@ -35,6 +35,8 @@ _QUANTITY = re.compile(
     rf"(?P<unit>(?: ?(?!{_REMARK_WORD})[a-zA-Z°]+)?(?:,? (?:and )?\d+ [a-zA-Z]+)*)(?P<tail>.*)",
     re.DOTALL,
 )
+_UNIT_WORD = rf"(?!{_REMARK_WORD})°?[a-zA-Z]+(?:\^\d|[²³])?"
+_UNIT = re.compile(rf" (?:(?:square|sq|cubic|cu)\.? )?{_UNIT_WORD}(?:(?:/| per ){_UNIT_WORD})*")
 _REMARK = re.compile(
     rf"\s*(?:$|[.,;:!?](?=\s)|[(\[](?!mod\b)|[–—。，（]|-\s|\s(?!or\b|and\b|to\b){_REMARK_WORD})|\s(?:and|but|so|while)\s(?!\W*\d)|\s?[^\W\d_\x00-\u03ff\u2100-\u214f]"
 )
@@ -45,18 +47,21 @@ _FULL_STOP = re.compile(r"(?<!\.)\.$")
 _REASON = re.compile(r"[,;]?\s+\(?(?:because|since|as|which|where|car|porque|weil|denn|так как)\s")
 _NO_ANSWER = re.compile(
     r"(?:[a-z]+\s+){0,2}?(?:between|(?:more|less|greater|fewer|larger|smaller|higher|lower|other)\s+than|at\s+(?:least|most)|"
-    r"over|under|above|below|up\s+to|either|neither|not(?!.*\b(?:but|rather)\b)|entre|zwischen"
+    r"over|under|above|below|up\s+to|either|neither|no\s+longer|never|hardly|far\s+from|anything\s+but|not(?!.*\b(?:but|rather)\b)|entre|zwischen"
     r"|между)\b(?!\s*:)", re.IGNORECASE,
 )  # fmt: skip
 _CHOICE_OF_NUMBERS = re.compile(r"\d\s+(?:or|to)\s+(?:\\?\$)?\d")
 _UNSETTLED = re.compile(
     r"(?:\bbetween\s+\S+\s+and|\b(?:more|less|greater|fewer|larger|smaller|higher|lower) than|\bat (?:least"
-    r"|most)|\bnot|\bnever|n't)\s+(?:be\s+)?(?:\\?\$)?$"
+    r"|most))\s+(?:be\s+)?(?:\\?\$)?$",
+    re.IGNORECASE,
 )
+_DENIED = re.compile(r"(?:\b(?:not|never)|n't)\s+(?:be\s+)?(?:\\?\$)?$", re.IGNORECASE)
 _HEDGE = re.compile(
     r"(?:(?:about|approximately|around|roughly|nearly|exactly|simply|just|only|equal to)\s+)+", re.IGNORECASE
 )
 _BARE_ANSWER = re.compile(r"[\\$\d(\[{+\-]|\S+$")
+_CURRENCIES = tuple("€£¥₹")
 _MOST_UNIT_WORDS = 2
 _MARKDOWN = " \t\r*_`:=：、\u200b"
 _LONGEST_PLAIN_ANSWER = 300
@@ -214,10 +219,17 @@ def stated_answer(reply: str) -> str | None:
 
 
 def _last_number(line: str) -> str | None:
-    number, parts = _last(_NUMBER, line), _last(QUANTITY_IN_PARTS, line)
+    numbers = [number for number in _NUMBER.finditer(line) if not _DENIED.search(line, 0, number.start())]
+    number, parts = numbers[-1] if numbers else None, _last(QUANTITY_IN_PARTS, line)
     if number and parts and parts.end() > number.start() and spelled_parts(parts.group()):
         number = parts
-    return None if number is None or _UNSETTLED.search(line[: number.start()]) else number.group()
+    if number is None or _UNSETTLED.search(line, 0, number.start()):
+        return None
+    unit = None if number is parts else _UNIT.match(line, number.end())
+    words = re.findall(r"[a-zA-Z]+", unit.group()) if unit else []
+    measured = all(word in ("per", "C", "F") or known_unit(word) not in (None, "dozen") for word in words)
+    currency = line[max(0, number.start() - 1) : number.start()]
+    return (currency if currency in _CURRENCIES else "") + number.group() + (unit.group() if unit and measured else "")
 
 
 def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:

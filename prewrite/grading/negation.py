@@ -33,10 +33,11 @@ _BETWEEN = (
 _REJECTS = re.compile(rf"(?:{_NOT}){_BETWEEN}|(?:不是|并非|並非|不太|不够|不算|不|没有?|沒有?|未|ไม่(?:ใช่|เป็น)?)$")
 _CUE = re.compile(
     rf"{_NOT}|\b(?:no|without|whether|if|unless|lack\w*|less|opposite|no(?:where|body|ne)|few|little|(?:de)?void"
-    r"|free of|(?:fall|stop)\w* short|short of|used to|formerly|(?:almost|nearly)(?! (?:certain|sure|entire|all))"
+    r"|free of|(?:reverse|inverse|antithesis|lack|absence) of|missing|off$|hope[sd]?|hoping"
+    r"|(?:fall|stop)\w* short|short of|used to|formerly|(?:almost|nearly)(?! (?:certain|sure|entire|all))"
     r"|except(?:ing)?|apart from|aside from|other than|besides|rather|absen\w*|hard|difficult|too \w+|contrary|opposed"
     r"|(?:stop|ceas|refus|declin|deni|hesitat|avoid|resist|refrain|prevent|preclud|prohibit|fail|reluctan|disput|refut|reject"
-    r"|struggl|wrong|mistak|exaggerat|overstat|questionab|dubious|sceptic|skeptic|pretend|doubt(?!less)|stretch)\w*|deny"
+    r"|struggl|wrong|mistak|exaggerat|overstat|questionab|dubious|sceptic|skeptic|pretend|doubt(?!less)|stretch|tempt|wish|want)\w*|deny"
     r"|in(?:accura|appropria|correct|valid|applicab|conceivab|compatib|consisten|adequa|suffici)\w*|im(?:possib|prob|plaus)\w*"
     r"|un(?:able|likely|suit|fit|true|justif|support|tenab|warrant|convinc|persua|willing|reason|fair|sure|certain)\w*"
     r"|mis(?:lead|class|label|repres|judg|read|character|taken)\w*|dis(?:agree|miss|qualif|pro(?:of|v)|avow|regard)\w*"
@@ -47,7 +48,7 @@ _CLAUSE_END = re.compile(
     r"|(?<!anything )\bbut\b"
 )
 _REJECTED_AFTER = re.compile(
-    r"\s*(?P<one>(?:is|was|seems|looks|sounds|does|has)\s+)?(?:(?:are|were|do|have|can|could|would|must)\s+)?"
+    r"[^\S\n]*(?P<one>(?:is|was|seems|looks|sounds|does|has)\s+)?(?:(?:are|were|do|have|can|could|would|must)\s+)?"
     r"(?:(?:all|both|also|clearly|obviously|definitely|be|been|too|therefore)\s+)*"
     r"(?:not\b(?! (?:wrong|incorrect|false|out))|(?P<once>is|was|does)n't\b|(?:are|were|do|ca|could|would)n't\b"
     r"|cannot\b|wrong\b|incorrect\b|false\b|out\b|ruled out|eliminated|excluded|discarded|impossible|invalid|fails?\b)"

@@ -23,7 +23,7 @@ _INVISIBLE_COMMAND = re.compile(
 )
 _CURRENCIES = {"$": "dollars", "€": "euros", "£": "sterling", "¥": "yen", "₹": "rupees"}
 _MONEY = re.compile(
-    r"\s*(-?)\s*(?:\\?(\$)|(?:\\text\{)?([€£¥₹])\}?)\s*(-?(?:\d[\d,]*)?(?:\.\d+)?(?: (?:thousand|million"
+    r"\s*(-?)\s*(?:[A-Z]{0,2}\\?(\$)|(?:\\text\{)?([€£¥₹])\}?)\s*(-?(?:\d[\d,]*)?(?:\.\d+)?(?: (?:thousand|million"
     r"|billion|trillion))?)\s*\$?"
     r"|\s*()(?<!\S)(-?\d[\d,]*(?:\.\d+)?)\s?(\\\$|[€£¥₹])\s*"
 )
@@ -100,7 +100,7 @@ def normalise(answer: str) -> str:
         sign, amount, symbol = (
             (money[1], money[4], money[2] or money[3]) if money[4] else (money[5], money[6], money[7])
         )
-        amount = _DECIMAL_COMMA.sub(lambda cents: f"{cents[1].replace('.', '')}.{cents[2]}", amount)
+        amount = _DECIMAL_COMMA.sub(lambda cents: f"{cents[1].replace('.', '')}.{cents[2]}", amount or "")
         answer = rf"{sign}{amount}\text{{ {_CURRENCIES[symbol[-1]]}}}" if amount else answer
     text = _NUMBER_GAP.sub("", _plain_characters(answer))
     text = _INVISIBLE_COMMAND.sub(" ", _DELIMITER.sub(" ", _ROW_GAP.sub("\uf8ff", text.replace("\\\\", "\uf8ff"))))

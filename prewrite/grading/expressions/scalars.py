@@ -44,7 +44,10 @@ def same_scalar(gold: Node, answer: Node) -> bool:
 
 
 def _same_quantity(gold: Node, answer: Node) -> bool:
-    """Of two quantities with units, at least one of them in parts ("1 hour 15 minutes")."""
+    """Of two, one or both in parts ("1 hour 15 minutes"); one without a unit has that of the first or last."""
+    if "num" in (gold[0], answer[0]):
+        parts, plain = (gold, answer) if answer[0] == "num" else (answer, gold)
+        return any(_same_number(("mul", (plain, number(str(ratio)))), parts[1]) for ratio in (1, parts[3]))
     sizes = size(gold[2], answer[2]) if {gold[0], answer[0]} <= {"parts", "unit"} else None
     if sizes is None:
         return False

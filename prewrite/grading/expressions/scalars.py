@@ -26,7 +26,8 @@ _ROUNDED_DIGITS = 6
 
 def same_scalar(gold: Node, answer: Node) -> bool:
     """Whether two trees that are single values mean the same."""
-    gold, answer = _with_symbol_as_unit(gold, answer), _with_symbol_as_unit(answer, gold)
+    as_unit = gold if gold[0] != "num" else ("unit",)  # 5 m for 5, but 5 is no answer to 5m
+    gold, answer = _with_symbol_as_unit(gold, answer), _with_symbol_as_unit(answer, as_unit)
     if "parts" in (gold[0], answer[0]):
         return _same_quantity(gold, answer)
     if units_conflict(_unit(gold), _unit(answer)):
@@ -66,7 +67,7 @@ def _with_symbol_as_unit(node: Node, other: Node) -> Node:
         return node
     value = tuple(factor for factor in node[1] if not symbols_of(factor))
     words = [_unit_word(factor) for factor in node[1][len(value) :]]
-    return ("unit", ("mul", value), " ".join(map(str, words))) if value and None not in words else node
+    return ("unit", ("mul", value), " ".join(map(str, words))) if value and words and None not in words else node
 
 
 def _unit_word(node: Node) -> str | None:

@@ -14,7 +14,7 @@ from prewrite.terminal import quiet_environment
 def main() -> int:
     """Exit codes: 0 done, 2 a fault of the user's (told in one message), 130 ended by Ctrl-C, 1 anything else."""
     parser = ArgumentParser("train.py", description=str(__doc__))
-    parser.add_argument("--config", required=True, help="a JSON file, see configs/")
+    parser.add_argument("--config", required=True, help="a JSON or YAML file, see configs/")
     parser.add_argument("--set", action="append", default=[], metavar="key=value", dest="overrides")
     parser.add_argument("--local_rank", type=int, help=argparse.SUPPRESS)  # given by the launcher, read from its env
     args = parser.parse_args()

@@ -150,6 +150,10 @@ def test_learning_rate() -> None:
     linear = TrainingSettings(max_steps=1, learning_rate=0.1, lr_scheduler_type="linear")
     assert learning_rate_at(15, 20, linear) == pytest.approx(0.025)
     assert learning_rate_at(20, 20, linear) == 0.0
+    floor = TrainingSettings(max_steps=1, learning_rate=0.1, lr_scheduler_type="cosine", min_lr_rate=0.1)
+    assert learning_rate_at(0, 20, floor) == pytest.approx(0.1)
+    assert learning_rate_at(8, 20, floor) == pytest.approx(0.0689057548)  # 0.1 (0.1 + 0.9 x 0.654508497)
+    assert learning_rate_at(20, 20, floor) == pytest.approx(0.01)
 
 
 def with_loss(**settings) -> Config:

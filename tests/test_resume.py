@@ -1,0 +1,173 @@
+"""Checkpoints and --resume: what is whole is gone on from, exactly; what is not is passed over, in words."""
+
+import json
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from prewrite.config.changes import MAY_CHANGE
+from prewrite.config.loading import load_config
+from prewrite.config.run import sections
+from prewrite.engine.distributed import World
+from prewrite.errors import UserError
+from prewrite.reporting.journal import Journal
+from prewrite.training.checkpoint import MANIFEST, facts_of, newest_whole
+from prewrite.training.resume import go_back
+from tests.fault_server import FaultServer
+from tests.launching import SMALL, finish, launched, start, with_settings
+from tests.test_train import a_label, read_lines
+
+CONFIG = "configs/quickstart.json"
+ALONE = World(0, 1, torch.device("cpu"))
+LINES = ("log.jsonl", "metrics.jsonl", "dev.jsonl")
+
+
+def make_checkpoint(run: Path, step: int, ranks: int = 1, score: float | None = None) -> Path:
+    """One without weights, which nothing here reads, as a run leaves it."""
+    folder = run / "checkpoints" / f"step_{step:06d}"
+    folder.mkdir(parents=True)
+    lines = {name: path.stat().st_size if (path := run / name).exists() else 0 for name in LINES}
+    state = {"step": step, "ranks": ranks, "lines": lines, "score": score}
+    (folder / "state.json").write_text(json.dumps(state))
+    (folder / "progress.json").write_text(json.dumps({"step": step}))
+    (folder / "best.json").write_text(json.dumps({"step": step}))
+    files = {path.name: facts_of(path) for path in sorted(folder.iterdir())}
+    (folder / MANIFEST).write_text(json.dumps(files))
+    return folder
+
+
+def make_run(tmp_path: Path, *steps: int, ranks: int = 1) -> tuple[Path, Any]:
+    """A run folder with a line in each file, and a checkpoint, for each step."""
+    config = load_config(CONFIG, [f"output_dir={tmp_path}", "run_name=run"])
+    journal = Journal(config)
+    for step in steps:
+        journal.write_step({"step": step})
+        journal.write_dev({"step": step})
+        make_checkpoint(journal.folder, step, ranks)
+    return journal.folder, config
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "truncated": lambda folder: (folder / "progress.json").write_bytes(b"{"),
+    "emptied": lambda folder: (folder / "state.json").write_bytes(b""),
+    "bit-flipped": lambda folder: flip(folder / "progress.json"),
+    "missing": lambda folder: (folder / "best.json").unlink(),
+    "manifest flipped": lambda folder: flip(folder / MANIFEST),
+    "manifest missing": lambda folder: (folder / MANIFEST).unlink(),
+    "manifest emptied": lambda folder: (folder / MANIFEST).write_bytes(b""),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_broken_newest_checkpoint_is_passed_over_and_said_so(
+    tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, config = make_run(tmp_path, 2, 4)
+    DAMAGE[damage](run / "checkpoints" / "step_000004")
+    journal = Journal(config, "resume")
+    checkpoint = go_back(journal, config, ALONE)
+    assert checkpoint is not None
+    assert checkpoint.step == checkpoint.progress().step == 2
+    told = capsys.readouterr().out
+    assert "broken" in told
+    assert "step_000004" in told
+    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["broken_step_000004", "step_000002"]
+
+
+def test_lines_after_the_checkpoint_are_taken_out_and_half_a_line_too(tmp_path: Path) -> None:
+    run, config = make_run(tmp_path, 2, 4)
+    for name in ("metrics.jsonl", "log.jsonl"):
+        with (run / name).open("a") as file:
+            file.write('{"step": 5, "rew')
+    (run / "best.json").write_text('{"step": 5}')
+    (run / "checkpoints" / ".step_000006.part").mkdir()
+    assert go_back(Journal(config, "resume"), config, ALONE)
+    assert [line["step"] for line in read_lines(run / "metrics.jsonl")] == [2, 4]
+    assert (run / "log.jsonl").read_text() == ""
+    assert json.loads((run / "best.json").read_text()) == {"step": 4}
+    assert not (run / "checkpoints" / ".step_000006.part").exists()
+
+
+def test_lines_that_the_checkpoint_knows_and_the_folder_lacks_are_told(tmp_path: Path) -> None:
+    run, config = make_run(tmp_path, 2)
+    (run / "dev.jsonl").write_text("")
+    with pytest.raises(UserError, match=r"dev\.jsonl has 0 bytes"):
+        go_back(Journal(config, "resume"), config, ALONE)
+    assert read_lines(run / "metrics.jsonl"), "nothing is cut before all is checked"
+
+
+def test_without_a_checkpoint_the_run_starts_at_step_0_and_the_old_lines_are_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, config = make_run(tmp_path, 2)
+    shutil.rmtree(run / "checkpoints")
+    assert go_back(Journal(config, "resume"), config, ALONE) is None
+    assert "starts at step 0" in capsys.readouterr().out
+    assert read_lines(tmp_path / "run.old-1" / "metrics.jsonl") == [{"step": 2}]
+    assert not (run / "metrics.jsonl").exists()
+    assert (run / "config.json").exists()
+
+
+def test_where_every_checkpoint_is_broken_nothing_is_touched(tmp_path: Path) -> None:
+    run, config = make_run(tmp_path, 2)
+    flip(run / "checkpoints" / "step_000002" / "progress.json")
+    with pytest.raises(UserError, match="no checkpoint is whole"):
+        go_back(Journal(config, "resume"), config, ALONE)
+    assert (run / "checkpoints" / "step_000002").exists()
+    assert read_lines(run / "metrics.jsonl") == [{"step": 2}]
+
+
+def test_another_number_of_ranks_is_refused_in_words(tmp_path: Path) -> None:
+    _, config = make_run(tmp_path, 2, ranks=2)
+    with pytest.raises(UserError, match="written by 2 ranks, and 1 are here"):
+        go_back(Journal(config, "resume"), config, ALONE)
+
+
+def test_a_run_is_gone_on_with_or_set_aside_but_never_written_over(tmp_path: Path) -> None:
+    run, config = make_run(tmp_path, 2)
+    with pytest.raises(UserError, match="--resume"):
+        Journal(config)
+    for number in (1, 2):
+        Journal(config, "overwrite").write_step({"step": 7 + number})
+        assert read_lines(run / "metrics.jsonl") == [{"step": 7 + number}]
+    assert read_lines(tmp_path / "run.old-1" / "metrics.jsonl") == [{"step": 2}]
+    assert read_lines(tmp_path / "run.old-2" / "metrics.jsonl") == [{"step": 8}]
+
+
+def test_settings_that_decide_what_is_learned_cannot_change_in_the_middle(tmp_path: Path) -> None:
+    run, _ = make_run(tmp_path, 2)
+    here = [f"output_dir={tmp_path}", "run_name=run"]
+    before = (run / "config.json").read_text()
+    changed = [*here, "learning_rate=1", "seed=7", "max_steps=99"]
+    with pytest.raises(UserError, match=r"(?s)  - seed: 1 there, 7 now.*training\.learning_rate") as refused:
+        Journal(load_config(CONFIG, changed), "resume")
+    assert "max_steps" not in str(refused.value)
+    assert (run / "config.json").read_text() == before
+    Journal(load_config(CONFIG, [*here, "max_steps=99", "save_steps=3"]), "resume")
+    assert json.loads((run / "config.json").read_text())["training"]["max_steps"] == 99
+
+
+def test_the_table_of_what_may_change_names_settings_that_there_are() -> None:
+    known = {where: set(model.model_fields) for where, model in sections()}
+    assert {where: keys - known[where] for where, keys in MAY_CHANGE.items() if keys - known[where]} == {}
+
+
+def test_the_newest_checkpoint_is_the_one_of_the_latest_step(tmp_path: Path) -> None:
+    run, _ = make_run(tmp_path, 2, 10)
+    checkpoint, broken = newest_whole(run / "checkpoints")
+    assert checkpoint is not None
+    assert (checkpoint.step, broken) == (10, {})

@@ -1,6 +1,7 @@
 """Checkpoints and --resume: what is whole is gone on from, exactly; what is not is passed over, in words."""
 
 import json
+import os
 import shutil
 import signal
 import sys
@@ -171,3 +172,70 @@ def test_the_newest_checkpoint_is_the_one_of_the_latest_step(tmp_path: Path) -> 
     checkpoint, broken = newest_whole(run / "checkpoints")
     assert checkpoint is not None
     assert (checkpoint.step, broken) == (10, {})
+
+
+@pytest.fixture(scope="session")
+def talkative_model(random_model: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The random model, to which every twelfth token is an end: rewrites that are whole, short, and all different."""
+    folder = shutil.copytree(random_model, tmp_path_factory.mktemp("talkative") / "model")
+    file = folder / "generation_config.json"
+    settings = json.loads(file.read_text())
+    file.write_text(json.dumps(settings | {"eos_token_id": [settings["eos_token_id"], *range(100, 4096, 12)]}))
+    return str(folder)
+
+
+def training(ranks: int, output_dir: Path, model: str, server: FaultServer, *settings: str) -> list[str]:
+    """The command of a small run in float32 that looks, changes its requests, and saves every second step."""
+    own = (
+        *(f"output_dir={output_dir}", f"policy.model={model}", f"base_url={server.base_url}", "task_model.model=task"),
+        *("policy.dtype=float32", "learning_rate=1e-4", "max_steps=4", "save_steps=2", "eval_steps=2", "num_sampled=1"),
+        *("num_parents=2", "context_share=0.5", "beta=0.04", "sync_ref_model=true", "ref_model_sync_steps=1"),
+    )
+    arguments = ["train.py", *SMALL, *with_settings(*own, *settings)]
+    return launched(ranks, *arguments) if ranks > 1 else [sys.executable, *arguments]
+
+
+def told(run: Path) -> dict[str, list[dict[str, Any]]]:
+    """What the run wrote down, without how long it took."""
+    clocks = ("seconds/", "tokens_per_second/", "rewrites_per_second")
+    return {
+        name: [{k: v for k, v in line.items() if not k.startswith(clocks)} for line in read_lines(run / name)]
+        for name in LINES
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_run_that_is_killed_and_resumed_ends_as_one_that_was_not(
+    tmp_path: Path, talkative_model: str, ranks: int
+) -> None:
+    with FaultServer(a_label) as server:
+        code, stdout, stderr = finish(start(training(ranks, tmp_path / "whole", talkative_model, server), ranks=ranks))
+        assert code == 0, stdout[-3000:] + stderr[-3000:]
+        killed = tmp_path / "killed" / "quickstart"
+        command = training(ranks, tmp_path / "killed", talkative_model, server)
+        process = start(command, ranks=ranks)
+        deadline = time.monotonic() + 400
+        # Step 3 is written down and no checkpoint has it; its lines must not be there twice.
+        while '"step": 3' not in (lines.read_text() if (lines := killed / "metrics.jsonl").exists() else ""):
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGKILL)
+        finish(process)
+        latest = max(path.name for path in (killed / "checkpoints").glob("step_*"))
+        code, stdout, stderr = finish(start([*command, "--resume"], ranks=ranks))
+        assert code == 0, stdout[-3000:] + stderr[-3000:]
+    whole = tmp_path / "whole" / "quickstart"
+    assert f"going on after step {int(latest[-1])}, from" in stdout
+    first, second = told(whole), told(killed)
+    assert [line["step"] for line in second["metrics.jsonl"]] == [0, 1, 2, 3, 4]
+    assert any(line["grad_norm"] for line in first["metrics.jsonl"][3:]), "steps after the checkpoint teach"
+    assert second == first
+    for model in ("", "reference"):
+        before, ours, theirs = (
+            load_file(run / "checkpoints" / step / model / "model.safetensors")
+            for run, step in ((whole, "step_000002"), (whole, "step_000004"), (killed, "step_000004"))
+        )
+        assert max(float((ours[name] - before[name]).abs().max()) for name in ours) > 1e-5, "weights move"
+        assert max(float((ours[name] - theirs[name]).abs().max()) for name in ours) < 1e-6

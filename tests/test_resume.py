@@ -22,6 +22,8 @@ from prewrite.errors import UserError
 from prewrite.reporting.journal import Journal
 from prewrite.training.checkpoint import MANIFEST, facts_of, newest_whole
 from prewrite.training.resume import go_back
+from prewrite.training.saving import _drop_old
+from prewrite.training.stopping import Stopping
 from tests.fault_server import FaultServer
 from tests.launching import SMALL, finish, launched, start, with_settings
 from tests.test_train import a_label, read_lines
@@ -239,3 +241,79 @@ def test_a_run_that_is_killed_and_resumed_ends_as_one_that_was_not(
         )
         assert max(float((ours[name] - before[name]).abs().max()) for name in ours) > 1e-5, "weights move"
         assert max(float((ours[name] - theirs[name]).abs().max()) for name in ours) < 1e-6
+
+
+@pytest.mark.slow
+def test_a_signal_ends_the_run_after_its_step_with_a_checkpoint(tmp_path: Path, talkative_model: str) -> None:
+    with FaultServer(a_label) as server:
+        command = training(1, tmp_path, talkative_model, server, "max_steps=2000", "save_steps=0", "eval_steps=0")
+        process = start(command)
+        run = tmp_path / "quickstart"
+        deadline = time.monotonic() + 400
+        while '"step": 1' not in (lines.read_text() if (lines := run / "metrics.jsonl").exists() else ""):
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        code, _, stderr = finish(process, timeout=120)
+    assert code == 130, stderr[-3000:]
+    assert "stopping after this step" in stderr
+    assert "Traceback" not in stderr
+    last = read_lines(run / "metrics.jsonl")[-1]["step"]
+    checkpoint, broken = newest_whole(run / "checkpoints")
+    assert checkpoint is not None
+    assert (checkpoint.step, broken) == (last, {})
+    assert {line["step"] for line in read_lines(run / "log.jsonl")} == set(range(1, last + 1))
+
+
+def test_a_second_ctrl_c_leaves_at_once_and_a_second_sigterm_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("prewrite.training.stopping.distributed.gather", lambda value: [False, value])
+    with Stopping() as stopping:
+        assert not stopping.agreed()
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stopping.agreed()
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+FILL_THE_DISK = """
+import resource, signal, sys
+from pathlib import Path
+import torch
+from prewrite.errors import UserError
+from prewrite.training.saving import _faults_told
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
+draft = Path(sys.argv[1], ".step_000002.part")
+draft.mkdir()
+try:
+    with _faults_told(draft):
+        torch.save({"a": torch.zeros(1 << 20)}, draft / "rank_00000.pt")
+except UserError as error:
+    print(error)
+"""
+
+
+def test_a_file_that_cannot_be_written_whole_is_told_in_words(tmp_path: Path) -> None:
+    code, stdout, stderr = finish(start([sys.executable, "-c", FILL_THE_DISK, str(tmp_path)]))
+    assert code == 0, stderr
+    assert "step_000002 cannot be written" in stdout
+    assert "Earlier ones are as they were" in stdout
+
+
+def test_beyond_the_limit_the_oldest_go_and_the_best_stays(tmp_path: Path) -> None:
+    for step, score in ((2, 0.5), (4, 0.9), (6, 0.4), (8, None), (10, 0.6)):
+        make_checkpoint(tmp_path, step, score=score)
+    folder = tmp_path / "checkpoints"
+
+    def left(limit: int | None) -> list[int]:
+        _drop_old(folder, limit)
+        return sorted(int(path.name[5:]) for path in folder.iterdir())
+
+    assert left(None) == [2, 4, 6, 8, 10]
+    assert left(3) == [4, 8, 10]
+    assert left(2) == [4, 10]
+    assert left(1) == [10]

@@ -11,7 +11,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 
 class Stopping:
-    """While open, a signal is a wish, on which the ranks agree after each rollout batch. A second SIGINT leaves at once.
+    """While open, a signal is a wish, on which the ranks agree after each rollout batch. A second Ctrl-C ends it now.
 
     A second SIGTERM does not: launchers send one after the SIGINT that the terminal sent already, or one each.
     """

@@ -48,7 +48,9 @@ class TrainingSettings(Section):
     ddp_timeout: Positive = 1800
     """seconds that a rank waits for the others before the run ends, where no launcher sees that one is gone"""
     save_steps: Count = 0
-    """a checkpoint every so many steps; 0 = only the last"""
+    """a checkpoint every so many steps, and after the last; 0 = only the last"""
+    save_total_limit: Positive | None = None
+    """checkpoints kept: the newest, and in place of the oldest of them the one with the best look; null = all"""
     logging_steps: Positive = 1
     """a console line every so many steps; the journal has every step"""
 

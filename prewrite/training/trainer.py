@@ -3,6 +3,7 @@
 roll out -> score -> advantages -> batch -> optimizer steps (log-probs, loss, backward) -> push weights -> write down
 """
 
+import statistics
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,13 +16,15 @@ from prewrite.config import Config
 from prewrite.engine import distributed
 from prewrite.engine.weight_sync import push
 from prewrite.reporting.console import Console
-from prewrite.training.checkpoint import save_checkpoint
+from prewrite.training.checkpoint import set_generators
 from prewrite.training.engines import Engines
 from prewrite.training.objectives.base import Objective, Parts
 from prewrite.training.progress import Progress, row_at
 from prewrite.training.rollout import roll_out
+from prewrite.training.saving import save_checkpoint
 from prewrite.training.schedule import check_gap, learning_rate_at, total_steps
 from prewrite.training.step_metrics import rollout_metrics
+from prewrite.training.stopping import Stopping
 from prewrite.training.update import Updater
 from prewrite.types import Rollout, Sample, Sampled, Scored
 
@@ -47,6 +50,7 @@ class Trainer:
             rollouts_per_step=config.rollouts_per_step(self.world.size),
         )
         self.seconds: dict[str, float] = {}
+        self.look: dict[str, float] = {}  # of the last rollout batch, where it ended with one
 
     def run(self) -> None:
         """Trains to the last step. Raises UserError past the share of failed calls."""
@@ -54,10 +58,18 @@ class Trainer:
         try:
             console.say(self.objective.outlook(self.total_steps, self.config.rollouts_per_step(self.world.size)))
             push(self.engines.policy, self.engines.sampler)
-            self._evaluate_untrained(console)
+            if self.engines.generators is None:
+                self._evaluate_untrained(console)
+            else:  # after all that starting an engine and pushing draws
+                set_generators(self.engines.generators, self.world)
+                console.bar.update(self.progress.step)
             over = self._why_over()
-            while not over:
-                over = self._train_on_fresh_rollouts(console)
+            with Stopping() as stopping:
+                while not over:
+                    over = self._train_on_fresh_rollouts(console)
+                    if stopping.agreed():
+                        self._save()
+                        raise KeyboardInterrupt
             console.say(f"training ends after step {self.progress.step}: {over}")
             self.objective.finish(self.progress.step, self.engines.sampler)
             totals = {"steps": self.progress.step, "seconds": time.perf_counter() - started} | self.objective.counts()
@@ -122,10 +134,12 @@ class Trainer:
                     seed=self.config.seed,
                     gaps=[row_gaps.get(row) for row in range(len(rollouts))],
                 )
+        if over or self._due(self.config.training.save_steps, first_step):
+            self._save()
         return over
 
     def _after_batch(self, rollouts: Sequence[Rollout], batch: Batch, first_step: int) -> tuple[dict[str, float], str]:
-        """What the last step of a rollout batch ends with: reference, push, held-out evaluation, checkpoint.
+        """What the last step of a rollout batch ends with: reference, push, held-out evaluation.
 
         Returns metrics, and `_why_over`.
         """
@@ -134,15 +148,18 @@ class Trainer:
             push(self.engines.policy, self.engines.sampler)
         metrics = self.objective.counts() | self._throughput(rollouts, batch)
         self.objective.remember(rollouts, first_step - 1)
-        over = self._why_over()
+        over, self.look = self._why_over(), {}
         if over or self._due(self.config.selection.eval_steps, first_step):
             with self._clock("dev"):
-                metrics |= self.objective.evaluate(self.progress.step, self.engines.sampler)
-        if over or self._due(self.config.training.save_steps, first_step):
-            journal = self.engines.journal
-            folder = distributed.broadcast(journal.folder if journal else None)
-            save_checkpoint(self.engines.policy, self.engines.tokenizer, folder / "checkpoints", self.progress.step)
-        return metrics, over
+                self.look = self.objective.evaluate(self.progress.step, self.engines.sampler)
+        return metrics | self.look, over
+
+    def _save(self) -> None:
+        """Once everything of the step is written down, which a resume cuts back to."""
+        scores = [[v for key, v in self.look.items() if key.startswith(kind)] for kind in ("dev_sampled", "dev_greedy")]
+        own = next(filter(None, scores), None)
+        save_checkpoint(self.config, self.engines, self.progress, statistics.fmean(own) if own else None)
+        self.engines.sampler.forget_prefixes()  # a run that is resumed here has none either
 
     def _collect(self) -> tuple[list[Rollout], int]:
         """A batch of scored groups, with advantages, and the number of refills it took.

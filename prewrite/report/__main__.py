@@ -1,4 +1,4 @@
-"""Writes the report of a run folder, or a comparison of several: `python -m prewrite.report runs/NAME [runs/OTHER ...]`."""
+"""Writes the report of a run folder, or a comparison of several."""
 
 import sys
 from collections.abc import Sequence

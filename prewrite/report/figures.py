@@ -3,15 +3,17 @@ light and dark; text from a model is escaped, since Plotly reads tags in text.""
 
 import html
 import textwrap
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from prewrite.report.folder import RunFolder, interval, number
+from prewrite.report.folder import Line, RunFolder, interval, number
 from prewrite.report.story import Candidate, dev_lines, metric_names, phases
 
 Figure = dict[str, Any]
 COLOURS = ("--c1", "--c2", "--c3", "--c4", "--c5", "--c6", "--c7", "--c8")
 _SMOOTH = 0.3  # weight of the newest step in a running mean
+_SPREAD, _GOLDEN = 1.4, 0.618  # of points with the same place: the width, and a turn that never repeats
 
 
 def label(words: str, width: int = 60, most: int = 400) -> str:
@@ -40,8 +42,9 @@ def reward_figure(run: RunFolder) -> Figure | None:
     )  # fmt: skip
 
 
-def held_out_figure(run: RunFolder, row: str) -> Figure | None:
-    """A row's scores on dev by step: the initial instruction, greedy and sampled rewrites, the best by estimate."""
+def held_out_figure(run: RunFolder, row: str, chosen: Line) -> Figure | None:
+    """A row's scores on dev by step: the initial instruction, greedy and sampled rewrites, the best by estimate, and
+    at the end what was chosen."""
     traces: list[Figure] = []
     greedy = {number(line.get("step")): interval(line.get("interval")) for line in dev_lines(run, row, "greedy")}
     sampled: dict[Any, list[float]] = {}
@@ -63,13 +66,18 @@ def held_out_figure(run: RunFolder, row: str) -> Figure | None:
         steps, values = run.series(key)
         if not steps:
             continue
-        trace = _line(steps, values, colour, name) | {"mode": "lines+markers"}
+        trace = _line(steps, values, colour, name) | {"mode": "lines+markers", "cliponaxis": False}
         ends = [bands.get(step) for step in steps]
         if any(ends):
             above = [pair[1] - value if pair else 0 for pair, value in zip(ends, values, strict=True)]
             below = [value - pair[0] if pair else 0 for pair, value in zip(ends, values, strict=True)]
             trace["error_y"] = _errors(above, colour) | {"symmetric": False, "arrayminus": below}
         traces.append(trace)
+    estimate, sd = number(chosen.get("estimate")), number(chosen.get("sd"))
+    if traces and estimate is not None:
+        trace = _line([last], [estimate], "--c4", "chosen in the end, ± sd") | {"mode": "markers", "cliponaxis": False}
+        marker = {"marker": {"symbol": "diamond", "size": 11, "color": "--c4"}}
+        traces.append(trace | marker | {"error_y": _errors([sd or 0.0], "--c4")})
     return _figure(traces, y="score on dev", percent=True) if traces else None
 
 
@@ -112,16 +120,17 @@ def race_figure(ran: Sequence[Candidate]) -> Figure | None:
                     "type": "scatter",
                     "mode": "markers",
                     "name": name,
-                    "x": [one.asked for one in chosen],
+                    "x": _side_by_side([one.asked for one in chosen]),
+                    "customdata": [one.asked for one in chosen],
                     "y": [one.estimate for one in chosen],
-                    "error_y": _errors([one.sd for one in chosen], f"{colour}/0.35"),
+                    "error_y": _errors([one.sd for one in chosen], f"{colour}/0.25"),
                     "marker": {"color": colour, "size": size, "symbol": "diamond" if size > 6 else "circle"},
                     "text": [label(one.text) for one in chosen],
-                    "hovertemplate": "%{y:.1%} after %{x} examples<br>%{text}<extra></extra>",
+                    "hovertemplate": "%{y:.1%} after %{customdata} examples<br>%{text}<extra></extra>",
                 }
             )
     figure = _figure(traces, y="estimate", x="examples asked on (log scale)", percent=True)
-    figure["layout"]["xaxis"] |= {"type": "log", "dtick": 1} | {"tickmode": "array", **_ticks(ran)}
+    figure["layout"]["xaxis"] |= {"type": "log", "tickmode": "array", **_ticks(ran)}
     figure["layout"]["hovermode"] = "closest"
     return figure
 
@@ -144,16 +153,19 @@ def phase_figure(run: RunFolder) -> Figure | None:
 def small_multiples(runs: Sequence[RunFolder]) -> list[tuple[str, str, Figure]]:
     """(metric, its last value, figure) for every metric; a line a run."""
     found = []
+    ends = [0, max((step for run in runs for step in run.series("step")[0]), default=1)]
     for key in metric_names(runs):
         traces, last = [], ""
         for run, colour in zip(runs, COLOURS * len(runs), strict=False):
             steps, values = run.series(key)
             if not steps:
                 continue
-            sparse = {"mode": "lines+markers"} if len(steps) < 4 else {}
+            sparse = {"mode": "lines+markers", "cliponaxis": False} if len(steps) < 4 else {}
             traces.append(_line(steps, values, colour, label(run.name), width=1.6) | sparse)
             last = f"{values[-1]:.4g}"
         figure = _figure(traces, small=True)
+        if all(len(trace["x"]) == 1 for trace in traces):
+            figure["layout"]["xaxis"] |= {"range": ends}
         found.append((key, last if len(runs) == 1 else "", figure))
     return found
 
@@ -199,6 +211,16 @@ def _errors(widths: Sequence[float], colour: str) -> Figure:
     return {"type": "data", "array": list(widths), "color": colour, "thickness": 1.2, "width": 0}
 
 
+def _side_by_side(asked: Sequence[int]) -> list[float]:
+    """The same numbers, those that are alike spread over a little width, so that no point hides the others."""
+    count: Counter[int] = Counter()
+    placed = []
+    for n in asked:
+        count[n] += 1
+        placed.append(max(n, 1) * _SPREAD ** ((count[n] * _GOLDEN) % 1 - 0.5))
+    return placed
+
+
 def _ticks(ran: Sequence[Candidate]) -> Figure:
     asked = sorted({one.asked for one in ran if one.asked > 0})
     kept = [n for i, n in enumerate(asked) if not i or n >= 1.35 * asked[i - 1]]
@@ -207,19 +229,23 @@ def _ticks(ran: Sequence[Candidate]) -> Figure:
 
 def _figure(traces: Sequence[Figure], *, x: str = "step", y: str = "", percent: bool = False, small: bool = False):
     axis = {"gridcolor": "--line", "zeroline": False, "linecolor": "--line", "fixedrange": True, "automargin": True}
-    xaxis = axis | {"showgrid": False, "title": {"text": "" if small else x, "standoff": 8}}
-    yaxis = axis | {"title": {"text": y, "standoff": 8}, "nticks": 4 if small else 7}
-    if percent:
-        yaxis |= {"tickformat": ".0%"}
+    xaxis, yaxis = axis | {"showgrid": False}, axis | {"nticks": 4 if small else 7}
     if small:
         xaxis |= {"nticks": 4}
+        yaxis |= _range_of_a_constant([value for trace in traces for value in trace["y"]])
+    else:
+        xaxis |= {"title": {"text": x, "standoff": 8, "font": {"size": 12}}}
+        yaxis |= {"title": {"text": y, "standoff": 8, "font": {"size": 12}}}
+    if percent:
+        yaxis |= {"tickformat": ".0%"}
+    has_legend = not small and len(traces) > 1
     layout = {
         "xaxis": xaxis,
         "yaxis": yaxis,
-        "showlegend": not small and len(traces) > 1,
+        "showlegend": has_legend,
         "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "bgcolor": "--none"},
-        "margin": {"l": 8, "r": 8, "t": 8 if small else 30, "b": 8},
-        "hovermode": "x unified" if not small else "x",
+        "margin": {"l": 8, "r": 8, "t": 30 if has_legend else 8, "b": 8},
+        "hovermode": "x" if small else "x unified",
         "dragmode": False,
         "paper_bgcolor": "--none",
         "plot_bgcolor": "--none",
@@ -227,3 +253,10 @@ def _figure(traces: Sequence[Figure], *, x: str = "step", y: str = "", percent: 
         "hoverlabel": {"bgcolor": "--card", "bordercolor": "--line", "font": {"color": "--ink"}, "align": "left"},
     }
     return {"data": list(traces), "layout": layout}
+
+
+def _range_of_a_constant(values: Sequence[float]) -> Figure:
+    """From zero to twice a value that never changes: by itself the axis would show the size of nothing."""
+    if len(set(values)) != 1:
+        return {}
+    return {"range": sorted((0.0, 2.0 * values[0])) if values[0] else [-0.1, 1.0]}

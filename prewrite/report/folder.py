@@ -2,7 +2,8 @@
 
 import json
 import math
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ class RunFolder:
     """What a run folder holds, and what is wrong with it (`faults`, a sentence each).
 
     metrics, log, dev: the objects of those files; config, best, totals: those files, {} where there is none;
-    evaluations: those of `evaluate.py`, by file name.
+    evaluations: those of `evaluate.py`, by file name; name: what the page calls the run.
     """
 
     path: Path
@@ -31,10 +32,7 @@ class RunFolder:
     totals: Line = field(default_factory=dict)
     evaluations: dict[str, Line] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
-
-    @property
-    def name(self) -> str:
-        return str(self.config.get("run_name") or self.path.name)
+    name: str = ""
 
     def series(self, key: str) -> tuple[list[float], list[float]]:
         """A metric's (steps, values), where both are finite numbers."""
@@ -65,7 +63,18 @@ def read_folder(path: Path) -> RunFolder:
     run.best = {row: entry for row, entry in run.best.items() if _is_entry(entry)}
     for file in sorted(path.glob("evaluation_*.json")):
         run.evaluations[file.name] = _whole(run, file)
+    run.name = text(run.config.get("run_name")) or path.name
     return run
+
+
+def read_folders(paths: Sequence[Path]) -> list[RunFolder]:
+    """Reads several run folders; where two runs bear one name, all go by their paths, as far as these differ."""
+    runs = [read_folder(path) for path in paths]
+    if len({run.name for run in runs}) < len(runs):
+        common = os.path.commonpath([run.path for run in runs])
+        for run in runs:
+            run.name = os.path.relpath(run.path, common)
+    return runs
 
 
 def number(value: Any) -> float | None:
@@ -105,7 +114,9 @@ def _lines(run: RunFolder, name: str) -> Iterator[Line]:
             value = json.loads(line) if line.strip() else None
         except (ValueError, RecursionError):
             is_cut = index == len(lines) - 1
-            run.faults.append(f"{name}: {'the last line is cut' if is_cut else f'line {index + 1} is no JSON'}; left out.")
+            run.faults.append(
+                f"{name}: {'the last line is cut' if is_cut else f'line {index + 1} is no JSON'}; left out."
+            )
             continue
         if isinstance(value, dict):
             yield value

@@ -1,9 +1,10 @@
-"""The page: Jinja2 templates (which escape whatever they show), the style, the script, and Plotly's own, all inlined."""
+"""The page: Jinja2 templates (which escape whatever they show), the style, and the scripts, all inlined."""
 
 import base64
 import functools
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
@@ -11,11 +12,11 @@ from typing import Any
 
 import jinja2
 import plotly.offline
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from prewrite.errors import UserError
 from prewrite.report import figures, story
-from prewrite.report.folder import RunFolder, interval, number, read_folder, text
+from prewrite.report.folder import RunFolder, interval, number, read_folders, text
 from prewrite.reporting.journal import write_whole
 
 REPORT = "report.html"
@@ -24,7 +25,7 @@ COMPARISON = "comparison.html"
 
 def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
     """Writes the report of a run, or the comparison of several, and says where it lies. Raises UserError."""
-    runs = [read_folder(folder) for folder in folders]
+    runs = read_folders(folders)
     path = out or (runs[0].path / REPORT if len(runs) == 1 else runs[0].path.parent / COMPARISON)
     content = report_page(runs[0]) if len(runs) == 1 else comparison_page(runs)
     try:
@@ -72,7 +73,7 @@ def _row(run: RunFolder, name: str, entry: dict[str, Any]) -> dict[str, Any]:
     ran = story.candidates(run, name, entry)
     return _outcome(entry) | {
         "name": name,
-        "dev": figures.held_out_figure(run, name),
+        "dev": figures.held_out_figure(run, name, entry),
         "race": figures.race_figure(ran),
         "rounds": story.rounds(run, name, entry),
         "candidates": [one for one in ran if one.rank <= story.SHOWN_CANDIDATES or one.is_initial or one.is_best],
@@ -106,11 +107,18 @@ def _duration(value: Any) -> str:
         return "–"
     minutes, seconds = divmod(round(known), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {seconds:02d} s" if minutes else f"{known:.1f} s"
+    return (
+        f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {seconds:02d} s" if minutes else f"{known:.1f} s"
+    )
 
 
 def _shown(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _breakable(name: str) -> Markup:
+    """A metric's name, which may break behind its joints."""
+    return Markup(re.sub(r"([_/.])", r"\1<wbr>", str(escape(name))))
 
 
 def _data(figure: Any) -> Markup:
@@ -122,7 +130,14 @@ def _data(figure: Any) -> Markup:
 def _environment() -> jinja2.Environment:
     loader = jinja2.PackageLoader("prewrite.report")
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    filters = {"percent": _percent, "count": _count, "duration": _duration, "shown": _shown, "data": _data}
+    filters = {
+        "percent": _percent,
+        "count": _count,
+        "duration": _duration,
+        "shown": _shown,
+        "data": _data,
+        "breakable": _breakable,
+    }
     environment.filters |= filters | {"interval": interval, "number": number}
     environment.undefined = jinja2.StrictUndefined
     return environment

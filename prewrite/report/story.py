@@ -1,4 +1,4 @@
-"""What a run folder tells about one instruction row: the claim, the race, the lineage, wins and losses, the spending."""
+"""What a run folder tells: the claim, the race, the lineage, wins and losses, the spending."""
 
 import difflib
 import re
@@ -114,7 +114,9 @@ def lineage(run: RunFolder, entry: Line) -> list[Ancestor]:
     ancestors = []
     for before, one in zip(["", *texts], texts, strict=False):
         line, known = first.get(one), rewards.get(one, [])
-        note = "" if line or one == initial else "sampled for choosing after training, so its own parent is not on record"
+        note = (
+            "" if line or one == initial else "sampled for choosing after training, so its own parent is not on record"
+        )
         ancestors.append(
             Ancestor(
                 one,
@@ -175,14 +177,14 @@ def duels(run: RunFolder, row: str, entry: Line) -> list[Duel]:
     """Best against initial in the test and in the race; verdicts of a line are in the order of the examples."""
     found = []
     for role, where in (("test", "the test: examples that no choice had read"), ("race", "the race: they chose it")):
-        lines = {text(line.get("rewrite")): line for line in dev_lines(run, row, role)}
-        pair = [lines.get(text(one.get("instruction"))) for one in (entry, entry["baseline"])]
-        verdicts = [line.get("verdicts") if line else None for line in pair]
-        if pair[0] is pair[1] or not all(isinstance(own, list) and own for own in verdicts):
+        lines = {text(line.get("rewrite")): line.get("verdicts") for line in dev_lines(run, row, role)}
+        best, initial = (lines.get(text(one.get("instruction"))) for one in (entry, entry["baseline"]))
+        if best is initial or not isinstance(best, list) or not isinstance(initial, list):
             continue
-        best, initial = verdicts
         kinds = {(True, True): "both", (True, False): "won", (False, True): "lost", (False, False): "neither"}
-        cells = [kinds[a, b] for a, b in zip(best, initial, strict=False) if isinstance(a, bool) and isinstance(b, bool)]
+        cells = [
+            kinds[a, b] for a, b in zip(best, initial, strict=False) if isinstance(a, bool) and isinstance(b, bool)
+        ]
         found.append(Duel(where, cells))
     return found
 
@@ -214,7 +216,9 @@ def spending(run: RunFolder) -> list[tuple[str, float]]:
 
 def phases(run: RunFolder) -> list[tuple[str, float]]:
     """(phase, seconds) over all steps; what the phases do not name is "other"."""
-    seconds = {key.partition("/")[2]: sum(run.series(key)[1]) for key in metric_names([run]) if key.startswith("seconds/")}
+    seconds = {
+        key.partition("/")[2]: sum(run.series(key)[1]) for key in metric_names([run]) if key.startswith("seconds/")
+    }
     whole = seconds.pop("step", 0.0)
     rest = whole - sum(seconds.values())
     return [*((phase, spent) for phase, spent in seconds.items() if spent), *([("other", rest)] if rest > 0 else [])]

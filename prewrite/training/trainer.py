@@ -14,6 +14,7 @@ from prewrite.algorithm.batching import Batch, collate
 from prewrite.config import Config
 from prewrite.engine import distributed
 from prewrite.engine.weight_sync import push
+from prewrite.report import report_at_the_end
 from prewrite.reporting.console import Console
 from prewrite.training.checkpoint import save_checkpoint
 from prewrite.training.engines import Engines
@@ -62,6 +63,7 @@ class Trainer:
             self.engines.journal.write_totals(totals)
             if summary := self.objective.summary():
                 console.say(summary)
+            console.say(report_at_the_end(self.engines.journal.folder))
             console.say(f"run folder: {self.engines.journal.folder}")
 
     def _affords_batch(self, console: Console) -> bool:

@@ -1,7 +1,6 @@
 """A run folder as it was left: whole, broken off in the middle of a line, or with files missing."""
 
 import json
-import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -79,7 +78,7 @@ def read_folders(paths: Sequence[Path]) -> list[RunFolder]:
 
 def number(value: Any) -> float | None:
     """A finite number as it is; None for all else."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not -1e300 < value < 1e300:
         return None
     return value
 

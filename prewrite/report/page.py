@@ -80,7 +80,7 @@ def _row(run: RunFolder, name: str, entry: dict[str, Any]) -> dict[str, Any]:
         "num_ran": len(ran),
         "lineage": story.lineage(run, entry),
         "duels": story.duels(run, name, entry),
-        "tests": story.test_scores(run, name, entry),
+        "tests": story.tested(run, name, entry),
     }
 
 

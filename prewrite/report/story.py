@@ -185,11 +185,12 @@ def duels(run: RunFolder, row: str, entry: Line) -> list[Duel]:
         cells = [
             kinds[a, b] for a, b in zip(best, initial, strict=False) if isinstance(a, bool) and isinstance(b, bool)
         ]
-        found.append(Duel(where, cells))
+        if cells:
+            found.append(Duel(where, cells))
     return found
 
 
-def test_scores(run: RunFolder, row: str, entry: Line) -> list[tuple[str, Line]]:
+def tested(run: RunFolder, row: str, entry: Line) -> list[tuple[str, Line]]:
     """(which, line of dev.jsonl) of initial and best in the test."""
     lines = {text(line.get("rewrite")): line for line in dev_lines(run, row, "test")}
     pairs = (("initial", entry["baseline"]), ("best", entry))

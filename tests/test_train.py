@@ -62,6 +62,8 @@ def test_the_quickstart_at_two_steps_on_two_ranks(tmp_path: Path) -> None:
     assert json.loads((run / "config.json").read_text())["training"]["max_steps"] == 2
     assert "step 2/2" in stdout
     assert best["baseline"]["instruction"] in stdout
+    assert best["baseline"]["instruction"] in (run / "report.html").read_text(encoding="utf-8")
+    assert f"report: {run / 'report.html'}" in stdout
 
 
 def test_every_extra_of_the_algorithm_runs_together(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from prewrite.algorithm.batching import Batch, collate
 from prewrite.config import Config
 from prewrite.engine import distributed
 from prewrite.engine.weight_sync import push
+from prewrite.report import report_at_the_end
 from prewrite.reporting.console import Console
 from prewrite.training.checkpoint import set_generators
 from prewrite.training.engines import Engines
@@ -79,6 +80,7 @@ class Trainer:
             self.engines.journal.write_totals(totals)
             if summary := self.objective.summary():
                 console.say(summary)
+            console.say(report_at_the_end(self.engines.journal.folder))
             console.say(f"run folder: {self.engines.journal.folder}")
 
     def _why_over(self) -> str:

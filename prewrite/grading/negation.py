@@ -52,18 +52,19 @@ _REJECTED_AFTER = re.compile(
     r"(?:(?:all|both|also|clearly|obviously|definitely|be|been|too|therefore)\s+)*"
     r"(?:not\b(?! (?:wrong|incorrect|false|out))|(?P<once>is|was|does)n't\b|(?:are|were|do|ca|could|would)n't\b"
     r"|cannot\b|wrong\b|incorrect\b|false\b|out\b|ruled out|eliminated|excluded|discarded|impossible|invalid|fails?\b)"
-    r"|\s*\?\s*(?:no|not at all|not really|never|hardly|wrong|nope|far from it|by no means"
+    r"|\s*\?\s*(?:no|not (?:at all|really|quite|exactly)|never|hardly|wrong|nope|far from it|by no means"
     r"|(?:absolutely|certainly|definitely) not|i (?:don't think|doubt)[^.,!]*)(?=[.,!]|\s*$)"
     r"|[^。,.\n]{0,6}(?:不对|不對|不正确|不正確|错|錯|ない|ありません|아니|아닙|아닌|않|değil|नहीं|নয়|కాదు)"
 )
 _PREDICATE = re.compile(
-    r"(?:\s+(?:label|option|choice|answer|class|category|sentiment|rating)|(?<!\bno)(?<!\byes)\s+it)?\s*(?:is|was|are|were|seems?|looks?|sounds?"
+    r"(?:\s+(?:label|option|choice|answer|class|category|sentiment|rating|reading|interpretation|review|tone|verdict)|(?<!\bno)(?<!\byes)\s+it)?\s*(?:is|was|are|were|seems?|looks?|sounds?"
     r"|feels?|appears?|would|could|can|may|might|must|should|do|does|did|has|have|will|gets?|makes?)\b"
     r"(?P<said>(?:(?!\b(?:that|which|who|with|than|as|for|like|unlike)\b)[^.!?;,\n()。])*)"
 )
 _UNREAL = re.compile(
     r"\s+(?:have )?be(?:en)? (?!(?:my|the|correct|right|appropriate|accurate|most|best|an? \w*(?:good|best|fit)))"
 )
+_WERE_IT = re.compile(r"(?:^|[.!?\n]\s*)(?:were|had) (?:it|this|the)\b[^.!?\n]*$")
 _ALL_BUT = re.compile(
     r"\b(?:all|every\w*)(?: (?:of |the )*\w+)?,? (?:except|but|other than|besides|apart from|aside from)"
     r"(?: (?:for|the|option|choice))*\s*\(?$"
@@ -83,7 +84,9 @@ def senses(text: str, spans: list[tuple[int, int]]) -> list[str]:
         clause = _CLAUSE_END.split(_NO_CUE.sub(" ", before))[-1]
         cues = len(_CUE.findall(clause))
         rejected_after = _REJECTED_AFTER.match(text, end) is not None
-        if _ALL_BUT.search(before):
+        if _WERE_IT.search(before):
+            found.append(DOUBT)
+        elif _ALL_BUT.search(before):
             found.append(GIVEN if rejected_after or _denied_after(text, spans, index) else DOUBT)
         elif found and _SO_IS.search(before):
             found.append(found[-1])

@@ -14,8 +14,11 @@ from prewrite.terminal import quiet_environment
 def main() -> int:
     """Exit codes: 0 done, 2 a fault of the user's (told in one message), 130 ended by Ctrl-C, 1 anything else."""
     parser = ArgumentParser("train.py", description=str(__doc__))
-    parser.add_argument("--config", required=True, help="a JSON file, see configs/")
+    parser.add_argument("--config", required=True, help="a JSON or YAML file, see configs/")
     parser.add_argument("--set", action="append", default=[], metavar="key=value", dest="overrides")
+    earlier = parser.add_mutually_exclusive_group()
+    for start, does in (("resume", "go on with the run in the run folder"), ("overwrite", "set that run aside")):
+        earlier.add_argument(f"--{start}", action="store_const", const=start, default="new", dest="start", help=does)
     parser.add_argument("--local_rank", type=int, help=argparse.SUPPRESS)  # given by the launcher, read from its env
     args = parser.parse_args()
     for signum in (signal.SIGINT, signal.SIGTERM):
@@ -26,7 +29,7 @@ def main() -> int:
         quiet_environment()
         from prewrite.training.run import run  # the heavy imports, after the config's own faults
 
-        run(config)
+        run(config, args.start)
     except UserError as error:
         # A fault that every rank finds for itself, as in the config, is told once on each machine.
         if is_first or not error.on_every_rank:
@@ -38,7 +41,7 @@ def main() -> int:
         return failure.exit_code
     except KeyboardInterrupt:
         if is_first:
-            print("train.py: stopped; the run folder holds everything up to the last step", file=sys.stderr)
+            print("train.py: stopped; --resume goes on from the last checkpoint", file=sys.stderr)
         return 130
     return 0
 

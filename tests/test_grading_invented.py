@@ -1,7 +1,9 @@
 """Inputs with the answer decided beforehand: 201 invented without a look at reported cases or the rules of the graders,
-then 209 invented after a first mending, of which it had 31 wrong.
+then 209 invented after a first mending, of which it had 31 wrong, then three rounds of 180, 116 and 99, of which it had
+24, 12 and 11 wrong before the mending that followed each.
 
-`label`: what is to be found (null: none); `never`: the label that must not be; `expected`: whether the answer is right.
+`label`: what is to be found (null: none); `one_of`: several that will do; `never`: the label that must not be;
+`expected`: whether the answer is right.
 """
 
 import json
@@ -24,7 +26,7 @@ def rows(kind):
 @pytest.mark.parametrize("row", rows("cls"))
 def test_labels(row):
     label = find_label(row["prediction"], row["labels"])
-    assert label != row["never"] if "never" in row else label == row["label"]
+    assert label != row["never"] if "never" in row else label in row.get("one_of", [row.get("label")])
 
 
 @pytest.mark.parametrize("row", rows("math"))

@@ -43,7 +43,7 @@ def test_pairs_of_golds_and_answers():
         ("The answer is not 12 but 13", "13"),
         ("answer: 7 (because 3 + 4 = 7)", "7"),
         ("The final answer is 1 million dollars.", "1 million dollars"),
-        ("He earns 5 thousand dollars.", "5 thousand"),
+        ("He earns 5 thousand dollars.", "5 thousand dollars"),
         ("... #### -5", "-5"),
         (r"\boxed{12}\boxed{}", "12"),
         (r"\boxed{12}}", "12"),

@@ -110,6 +110,7 @@ def test_a_rewrite_with_a_fault_is_worth_nothing_and_is_not_asked():
         row = InstructionRow("Solve.", "gsm8k")
         (cut,) = scoring._score([sampled(row, "Add", finish_reason="length")], 0)
         assert cut == Mark({"accuracy_math_reward": 0.0})
+        assert parts(scoring, row, "Rewrite the instruction as: add.") == [{"accuracy_math_reward": 0.0}]
         assert parts(scoring, row, f"Do this: {CONFIG.rollout.meta_instruction}") == [{"accuracy_math_reward": 0.0}]
         assert parts(scoring, row, "<think>nothing</think>") == [{"accuracy_math_reward": 0.0}]
         assert server.bodies == []

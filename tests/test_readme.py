@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from scripts.write_settings import config_table
+from scripts.write_settings import coming_over_tables, config_table
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -12,6 +12,8 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 def test_the_table_of_settings_is_fresh() -> None:
     page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
     assert config_table() in page, "run python -m scripts.write_settings"
+    page = (ROOT / "docs" / "coming_over.md").read_text(encoding="utf-8")
+    assert coming_over_tables() in page, "run python -m scripts.write_settings"
 
 
 def test_what_it_names_exists() -> None:

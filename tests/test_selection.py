@@ -102,6 +102,7 @@ def test_the_race_finds_the_best_and_the_test_proves_it(journal: Journal) -> Non
     assert best["test"]["p_value"] < 0.001
     assert best["test"]["n"] == 200
     assert best["baseline"]["instruction"] == "Initial"
+    assert best["n"] == best["baseline"]["n"], "the two scores are of the same examples"
     assert len(task_model.queries) - spent <= 2000 + 2 * 200
     assert "proven" in selection.summary()
     assert "evaluate.py --prompts" in selection.summary()

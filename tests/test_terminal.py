@@ -33,7 +33,8 @@ def run_on_terminal(code: str) -> str:
     """What the code writes on stderr where that is a terminal."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, 120))
-    process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=theirs)
+    env = {name: value for name, value in os.environ.items() if name != "TQDM_DISABLE"}  # a test before may have set it
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=theirs, env=env)
     os.close(theirs)
     shown = b""
     try:

@@ -54,10 +54,10 @@ def test_the_quickstart_at_two_steps_on_two_ranks(tmp_path: Path) -> None:
     assert [row["step"] for row in rollouts] == [1] * 8 + [2] * 8  # 2 ranks x 4 rollouts
     assert {row["dataset_name"] for row in rollouts} == {"sentiment"}
     best = json.loads((run / "best.json").read_text())["sentiment"]
-    assert best["score"] >= best["baseline"]["score"]
-    looks = read_lines(run / "dev.jsonl")
-    assert {look["role"] for look in looks} >= {"initial", "greedy"}
-    assert all(len(look["verdicts"]) in (0, 12) for look in looks)
+    assert best["n"] == best["baseline"]["n"]
+    judged = read_lines(run / "dev.jsonl")
+    assert {line["role"] for line in judged} >= {"initial", "greedy", "race"}
+    assert json.loads((run / "totals.json").read_text())["task_calls"] > steps[-1]["task_calls"]
     assert (run / "checkpoints" / "step_000002" / "model.safetensors").is_file()
     assert json.loads((run / "config.json").read_text())["training"]["max_steps"] == 2
     assert "step 2/2" in stdout

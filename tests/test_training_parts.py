@@ -23,7 +23,7 @@ from prewrite.training.progress import Candidate, Claim, Progress, RowMemory, ro
 from prewrite.training.rollout import roll_out
 from prewrite.training.schedule import GAP_WINDOW, check_gap, learning_rate_at, total_steps
 from prewrite.training.step_metrics import rollout_metrics
-from prewrite.training.trainer import Trainer
+from prewrite.training.trainer import STANDSTILL, Trainer
 from prewrite.training.update import Updater
 from prewrite.types import InstructionRow, Rollout, Sample, Sampled, Scored, Verdict
 
@@ -150,6 +150,10 @@ def test_learning_rate() -> None:
     linear = TrainingSettings(max_steps=1, learning_rate=0.1, lr_scheduler_type="linear")
     assert learning_rate_at(15, 20, linear) == pytest.approx(0.025)
     assert learning_rate_at(20, 20, linear) == 0.0
+    floor = TrainingSettings(max_steps=1, learning_rate=0.1, lr_scheduler_type="cosine", min_lr_rate=0.1)
+    assert learning_rate_at(0, 20, floor) == pytest.approx(0.1)
+    assert learning_rate_at(8, 20, floor) == pytest.approx(0.0689057548)  # 0.1 (0.1 + 0.9 x 0.654508497)
+    assert learning_rate_at(20, 20, floor) == pytest.approx(0.01)
 
 
 def with_loss(**settings) -> Config:
@@ -220,7 +224,7 @@ def test_progress_comes_back_from_json_as_it_was() -> None:
     verdict = Verdict("7", ("a", "b"), "a", None, True, 0.5)
     memory = RowMemory({"Say.": Candidate(3, "train")}, {"Say.": {"7": verdict}}, form={"Say.": -0.1}, best="Say.")
     memory.claim = Claim(False, 0.3, 4, 3, 20)
-    record = Progress(7, 9, 36, [[scored(0.1), scored(None)]], [0.05, 0.1], {"sentiment": memory})
+    record = Progress(7, 9, 36, [[scored(0.1), scored(None)]], [0.05, 0.1], 2, {"sentiment": memory})
     again = Progress.from_json(record.to_json())
     assert again == record
     assert isinstance(again.leftovers[0][0].row, InstructionRow)
@@ -295,3 +299,25 @@ def test_the_journal_writes_any_text_and_no_nan(tmp_path: Path) -> None:
     assert (read["reward_parts"], read["sampler_gap"]) == ({"f1": None}, None)
     with pytest.raises(UserError, match="never written over"):
         Journal(CONFIG.model_copy(update={"output_dir": str(tmp_path)}))
+
+
+def test_training_ends_at_the_last_step_at_a_standstill_and_where_the_budget_is_for_choosing() -> None:
+    trainer = ScriptedTrainer(with_loss(), [[FLAT]])
+    trainer.total_steps, asked = 9, []
+
+    class Affords:
+        def affords(self, num_rollouts: int) -> bool:
+            asked.append(num_rollouts)
+            return len(asked) < 3
+
+    trainer.objective = Affords()  # type: ignore[assignment]  # nothing else of it is asked
+    assert trainer._why_over() == ""
+    trainer.progress.alike_batches = STANDSTILL - 1
+    assert trainer._why_over() == ""
+    trainer.progress.alike_batches = STANDSTILL
+    assert "all rewrites of a group were alike" in trainer._why_over()
+    trainer.progress.alike_batches = 0
+    assert "budget" in trainer._why_over()
+    assert asked == [GENERATIONS] * 3
+    trainer.progress.step = 9
+    assert trainer._why_over()

@@ -13,7 +13,12 @@ from prewrite.types import Example, Sample
 # quotes_request: it repeats what the policy was told to do, in place of doing it.
 Fault = Literal["truncated", "control_token", "empty", "wrong_tags", "leak", "quotes_request"]
 LEAK_NGRAM = 8
-QUOTED_NGRAM = 5
+QUOTED_NGRAM = 4
+# An order to rewrite an instruction is none for the task: "Rewrite the following instruction so that ...".
+_ORDER = re.compile(
+    r"\b(?:re-?write|re-?word|re-?phrase|improve)\s+(?:the|this|that|your|my|an?)?\s*(?:\w+\s+){0,2}(?:instruction|prompt)s?\b",
+    re.IGNORECASE,
+)
 
 _WORD = re.compile(r"[぀-ヿ㐀-鿿가-힯]|[^\W぀-ヿ㐀-鿿가-힯]+")  # scripts without spaces: a character is a word
 _LIST_MARKER = re.compile(r"^[ \t]*\(?\d{1,2}[.):]|\bsteps?\s+\d{1,2}\b", re.MULTILINE | re.IGNORECASE)
@@ -41,7 +46,10 @@ def repeats_example(rewrite: str, instruction: str, examples: Sequence[Example])
 
 
 def quotes_request(rewrite: str, instruction: str, meta_instruction: str) -> bool:
-    """Whether the rewrite has 5 words in a row from the meta-instruction that the instruction does not have."""
+    """Whether the rewrite repeats what the policy was told, and the instruction does not: 4 words in a row of the
+    meta-instruction, or an order to rewrite an instruction."""
+    if _ORDER.search(rewrite) and not _ORDER.search(instruction):
+        return True
     quoted = _ngrams(rewrite, QUOTED_NGRAM) & _ngrams(meta_instruction, QUOTED_NGRAM)
     return bool(quoted - _ngrams(instruction, QUOTED_NGRAM))
 

@@ -1,4 +1,4 @@
-"""From a JSON file and `--set` overrides to a `Config`, or one message with every fault."""
+"""From a JSON or YAML file and `--set` overrides to a `Config`, or one message with every fault."""
 
 import difflib
 import hashlib
@@ -10,7 +10,9 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from prewrite.config.base import Section
+from prewrite.config.coming_over import instead_of, moved
 from prewrite.config.run import Config, sections
+from prewrite.config.yaml_file import read_yaml
 from prewrite.errors import UserError
 from prewrite.secrets import shown
 
@@ -18,7 +20,7 @@ S = TypeVar("S", bound=Section)
 
 
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
-    """Reads a config file (JSON, UTF-8 with or without BOM) and applies `section.key=value` overrides.
+    """Reads a config file (YAML where its name ends so, else JSON; UTF-8) and applies `section.key=value` overrides.
 
     Raises UserError with every fault in one message: where, what was given, the rule, the nearest known key.
     """
@@ -27,16 +29,16 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(
-            f"config {path}: cannot be read ({error}); give the path of a JSON file, see configs/"
+            f"config {path}: cannot be read ({error}); give the path of a JSON or YAML file, see configs/"
         ) from error
+    is_yaml = path.suffix.lower() in (".yaml", ".yml")
     try:
-        data = json.loads(text, object_pairs_hook=_no_repeats)
+        data = read_yaml(text) if is_yaml else json.loads(text, object_pairs_hook=_no_repeats)
     except (ValueError, RecursionError) as error:
-        raise UserError(f"config {path}: not JSON that can be read ({error})") from error
+        raise UserError(f"config {path}: not {'YAML' if is_yaml else 'JSON'} that can be read ({error})") from error
     if not isinstance(data, dict):
-        raise UserError(
-            f"config {path}: the file holds a {type(data).__name__}; the rule is one JSON object of sections"
-        )
+        rule = "mapping" if is_yaml else "JSON object"
+        raise UserError(f"config {path}: the file holds a {type(data).__name__}; the rule is one {rule} of sections")
     for override in overrides:
         _apply(data, override)
     return validated(Config, data, f"config {path}")
@@ -106,7 +108,7 @@ def _apply(data: dict[str, Any], override: str) -> None:
         if names:
             options = ", ".join(f"{where}.{key}" for where in names)
             raise UserError(f"--set {key} stands in several sections; say which: {options}")
-        raise UserError(f"--set {key}: unknown key{_nearest(key)}")
+        raise UserError(f"--set {key}: unknown key{_place_of(key)}")
     target = data.setdefault(section, {}) if dot else data.setdefault(names[0], {}) if names[0] else data
     if not isinstance(target, dict):
         raise UserError(f"--set {key}: {section} is no section")
@@ -117,24 +119,38 @@ def _all_keys() -> list[str]:
     return [field for _, model in sections() for field in model.model_fields]
 
 
-def _nearest(key: str) -> str:
-    near = difflib.get_close_matches(key, _all_keys(), n=1)
-    if not near:
-        return ""
-    home = next(where for where, model in sections() if near[0] in model.model_fields)
-    return f"; did you mean {home + '.' if home else ''}{near[0]}?"
+def _homes(key: str) -> list[str]:
+    return [f"{where}.{key}" if where else key for where, model in sections() if key in model.model_fields]
+
+
+def _place_of(key: str, value: object = None) -> str:
+    """The end of a message about a key that is not known where it stands: its place, and what its value is there."""
+    if row := moved(key):
+        place, said = row.new, f"; {row.told()}"
+    elif homes := _homes(key):
+        place, which = homes[0], "the section" if len(homes) == 1 else "the sections"
+        said = (
+            f"; it stands in {which} {', '.join(home.partition('.')[0] for home in homes)}: write {' or '.join(homes)}"
+        )
+    else:
+        near = difflib.get_close_matches(key, _all_keys(), n=1)
+        return f"; did you mean {_homes(near[0])[0]}?" if near else ""
+    instead = instead_of(place, value)
+    return f"{said}; in place of {shown(key, value)} take {instead}" if instead else said
 
 
 def _describe(fault: Any) -> str:
     where = ".".join(str(part) for part in fault["loc"]) or "config"
     if fault["type"] == "extra_forbidden":
-        return f"{where}: unknown key{_nearest(str(fault['loc'][-1]))}"
+        return f"{where}: unknown key{_place_of(str(fault['loc'][-1]), fault['input'])}"
     if fault["type"] == "missing":
         return f"{where}: missing; the rule: it must be given"
     message = fault["msg"].removeprefix("Value error, ")
+    given = fault["input"]
+    if instead := instead_of(where, given):
+        return f"{where}: {shown(where, given)} is not taken; write {instead}"
     if fault["type"] == "value_error":
         return f"{where}: {message}"
-    given = fault["input"]
     hint = ""
     if isinstance(given, str) and fault["type"].startswith(("int", "float", "bool")):
         hint = " (write numbers and true/false without quotes)"

@@ -28,7 +28,9 @@ class TrainingSettings(Section):
     learning_rate: Annotated[float, Field(gt=0)] = 1e-6
     """peak learning rate of AdamW"""
     lr_scheduler_type: Literal["constant", "linear", "cosine"] = "constant"
-    """after the warm-up: constant, or down to 0 at the last step"""
+    """after the warm-up: constant, or down to the floor, min_lr_rate, at the last step"""
+    min_lr_rate: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """the floor of linear and cosine, as a share of learning_rate"""
     warmup_steps: Count = 0
     """steps of linear warm-up from 0"""
     weight_decay: NonNegative = 0.0
@@ -46,7 +48,9 @@ class TrainingSettings(Section):
     ddp_timeout: Positive = 1800
     """seconds that a rank waits for the others before the run ends, where no launcher sees that one is gone"""
     save_steps: Count = 0
-    """a checkpoint every so many steps; 0 = only the last"""
+    """a checkpoint every so many steps, and after the last; 0 = only the last"""
+    save_total_limit: Positive | None = None
+    """checkpoints kept: the newest, and in place of the oldest of them the one with the best look; null = all"""
     logging_steps: Positive = 1
     """a console line every so many steps; the journal has every step"""
 
@@ -54,6 +58,8 @@ class TrainingSettings(Section):
         """One length of the run, and whole optimizer steps."""
         if (self.max_steps is None) == (self.num_train_epochs is None):
             yield "give `max_steps` or `num_train_epochs`: one of the two"
+        if self.min_lr_rate and self.lr_scheduler_type == "constant":
+            yield "min_lr_rate with lr_scheduler_type=constant: nothing falls to a floor; take cosine or linear"
         if (self.steps_per_generation or 0) % self.gradient_accumulation_steps:
             yield (
                 f"steps_per_generation={self.steps_per_generation} is no multiple of gradient_accumulation_steps="

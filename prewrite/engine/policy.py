@@ -18,6 +18,7 @@ import logging
 import os
 import subprocess
 import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,25 @@ class Policy:
             group["lr"] = learning_rate
         self.engine.step()
         return float(self.engine.get_global_grad_norm())
+
+    def optimizer_state(self) -> list[dict[str, Tensor]]:
+        """This rank's share of what training adds to the weights: float32 masters, moments and step, by flat group."""
+        state = self.engine.optimizer.optimizer.state
+        return [{"master": master.data, **state[master]} for master in self._masters()]
+
+    def load_optimizer_state(self, saved: Sequence[Mapping[str, Tensor]]) -> None:
+        """Takes `optimizer_state` back; the weights themselves come with the model folder."""
+        state = self.engine.optimizer.optimizer.state
+        for master, parts in zip(self._masters(), saved, strict=True):
+            for name, value in parts.items():
+                own = master.data if name == "master" else state[master].setdefault(name, value.to(master.device))
+                own.copy_(value)  # in place: DeepSpeed holds views of them
+
+    def _masters(self) -> list[Tensor]:
+        """The flat float32 weights that the inner optimizer steps on."""
+        # Of ZeRO-3, of ZeRO-1 with bfloat16 weights, of ZeRO-1 with float32 weights.
+        homes = ("fp32_partitioned_groups_flat", "fp32_groups_flat_partition", "single_partition_of_fp32_groups")
+        return next(found for home in homes if (found := getattr(self.engine.optimizer, home, None)) is not None)
 
     def mix_in(self, other: "Policy", share: float) -> None:
         """Moves these weights towards the other policy's: (1 - share) x own + share x other. A collective."""

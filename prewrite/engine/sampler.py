@@ -148,6 +148,10 @@ class Sampler:
         if self.is_asleep:  # the KV cache only now: while weights arrive, its memory is free for them
             self.engine.wake_up(tags=["kv_cache"])
             self.is_asleep = False
+        self.forget_prefixes()
+
+    def forget_prefixes(self) -> None:
+        """Drops the prefix cache: what is sampled next is computed as after a push, to the last bit."""
         self.engine.reset_prefix_cache()
 
 

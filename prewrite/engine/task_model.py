@@ -10,7 +10,8 @@ import json
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from prewrite.config import TaskModelSettings
@@ -74,6 +75,21 @@ class TaskModel:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+    def state(self) -> dict[str, Any]:
+        """What an interrupted run needs to go on: the counts so far, and the answers that need not be bought again."""
+        counts = {name: value for name, value in vars(self.stats).items() if isinstance(value, int)}
+        answers = {key.hex(): (one.text, one.finish_reason) for key, one in list(self._cache.items())}
+        return {"counts": counts, "failures": dict(self.stats.failures), "answers": answers}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Takes `state` back; before the first `ask`."""
+        vars(self.stats).update(state["counts"])
+        self.stats.failures.update(state["failures"])
+        self._judged = replace(self.stats, failures=self.stats.failures.copy())
+        self._cache.update(
+            (bytes.fromhex(key), Answer(text, finish_reason=reason)) for key, (text, reason) in state["answers"].items()
+        )
 
     def ask(self, calls: Sequence[Call], *, progress: Callable[[int, int], None] | None = None) -> list[Answer]:
         """The answers, in the order of the calls. `progress(done, total)` runs in the task model's thread.

@@ -3,6 +3,8 @@
 import re
 from collections import deque
 
+from prewrite.grading.expressions.words import QUANTITY_IN_PARTS, known_unit, spelled_parts
+
 _BOX_OPENER = re.compile(r"\\(?:boxed|fbox)(?![a-zA-Z])\s*")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _UNBRACED_BOX = re.compile(r"[-+−]?[\d.\\](?:[^\s{}$]|\{[^{}\n]*\})*|[A-Z](?![a-zA-Z])")
@@ -21,7 +23,7 @@ ANSWER_IS = (
 _ANSWER_PHRASE = re.compile(rf"####|(?<![^\W\d_])(?:{ANSWER_WORDS}){ANSWER_IS}", re.IGNORECASE)
 _INLINE_MATH = re.compile(r"\$([^$\s](?:[^$\n]*[^$\s])?)\$(?!\d)|\\\(([^\n]+?)\\\)")
 _NUMBER = re.compile(
-    r"(?<![\w.])[-−–]?(?:\d(?:[\d,]*\d)?(?:\.\d+)?|\.\d+)(?:/\d+)?(?:\\?%)?"
+    r"(?<![\w.])[-−–]?(?:\d(?:[\d,]*\d)?(?:\.\d+(?:\.\.\.|…)?)?|\.\d+)(?:/\d+)?(?:\\?%)?"
     r"(?: (?:hundred|thousand|million|billion|trillion)\b)?"
 )
 _STATED_NUMBER = re.compile(
@@ -33,29 +35,35 @@ _QUANTITY = re.compile(
     rf"(?P<unit>(?: ?(?!{_REMARK_WORD})[a-zA-Z°]+)?(?:,? (?:and )?\d+ [a-zA-Z]+)*)(?P<tail>.*)",
     re.DOTALL,
 )
+_UNIT_WORD = rf"(?!{_REMARK_WORD})°?[a-zA-Z]+(?:\^\d|[²³])?"
+_UNIT = re.compile(rf" (?:(?:square|sq|cubic|cu)\.? )?{_UNIT_WORD}(?:(?:/| per ){_UNIT_WORD})*")
 _REMARK = re.compile(
-    rf"\s*(?:$|[.,;:!?](?=\s)|[(\[–—。，（]|-\s|\s(?!or\b|and\b|to\b){_REMARK_WORD})|\s(?:and|but|so|while)\s(?!\W*\d)|\s?[^\W\d_\x00-\u03ff\u2100-\u214f]"
+    rf"\s*(?:$|[.,;:!?](?=\s)|[(\[](?!mod\b)|[–—。，（]|-\s|\s(?!or\b|and\b|to\b){_REMARK_WORD})|\s(?:and|but|so|while)\s(?!\W*\d)|\s?[^\W\d_\x00-\u03ff\u2100-\u214f]"
 )
 _PROSE_WORD = re.compile(r"(?<![\\a-zA-Z{])[^\W\d_]{2,}")
 _CALCULATOR_MARK = re.compile(r"<<[^<>\n]*=([^<>=\n]*)>>")
-_SENTENCE_END = re.compile(r"(?<=[\w)\]}%$])[.!?](?=\s+[A-Z\W])|[。！？]")
+_SENTENCE_END = re.compile(r"(?<=[\w)\]}%$*])[.!?](?=\s+[A-Z\W])|[。！？]")
+_FULL_STOP = re.compile(r"(?<!\.)\.$")
 _REASON = re.compile(r"[,;]?\s+\(?(?:because|since|as|which|where|car|porque|weil|denn|так как)\s")
 _NO_ANSWER = re.compile(
     r"(?:[a-z]+\s+){0,2}?(?:between|(?:more|less|greater|fewer|larger|smaller|higher|lower|other)\s+than|at\s+(?:least|most)|"
-    r"over|under|above|below|up\s+to|either|neither|not(?!.*\b(?:but|rather)\b)|entre|zwischen"
+    r"over|under|above|below|up\s+to|either|neither|no\s+longer|never|hardly|far\s+from|anything\s+but|not(?!.*\b(?:but|rather)\b)|entre|zwischen"
     r"|между)\b(?!\s*:)", re.IGNORECASE,
 )  # fmt: skip
 _CHOICE_OF_NUMBERS = re.compile(r"\d\s+(?:or|to)\s+(?:\\?\$)?\d")
 _UNSETTLED = re.compile(
     r"(?:\bbetween\s+\S+\s+and|\b(?:more|less|greater|fewer|larger|smaller|higher|lower) than|\bat (?:least"
-    r"|most)|\bnot|\bnever|n't)\s+(?:be\s+)?(?:\\?\$)?$"
+    r"|most))\s+(?:be\s+)?(?:\\?\$)?$",
+    re.IGNORECASE,
 )
+_DENIED = re.compile(r"(?:\b(?:not|never)|n't)\s+(?:be\s+)?(?:\\?\$)?$", re.IGNORECASE)
 _HEDGE = re.compile(
     r"(?:(?:about|approximately|around|roughly|nearly|exactly|simply|just|only|equal to)\s+)+", re.IGNORECASE
 )
 _BARE_ANSWER = re.compile(r"[\\$\d(\[{+\-]|\S+$")
+_CURRENCIES = tuple("€£¥₹")
 _MOST_UNIT_WORDS = 2
-_MARKDOWN = " \t\r*_`:=：\u200b"
+_MARKDOWN = " \t\r*_`:=：、\u200b"
 _LONGEST_PLAIN_ANSWER = 300
 
 _CONTROL = (  # behind the first character
@@ -73,6 +81,8 @@ _MARK = re.compile(  # one set of first characters: a scan that starts with alte
     rf"|(?P<ends>{_CONTROL}))"
 )
 """What stands around a reply: its thinking, as each family of models marks it, and control tokens."""
+_BARE_CHANNELS = re.compile(r"\Aanalysis(?=[A-Z])(?:.*assistantfinal|.*)", re.DOTALL)
+"""The channels of gpt-oss where the server drops control tokens and keeps the words in them."""
 
 
 def strip_thinking(text: str) -> str:
@@ -81,6 +91,7 @@ def strip_thinking(text: str) -> str:
     `[THINK]`, `<thinking>`, `◁think▷` and the channels of gpt-oss mean the same. A template may have opened the
     thinking, so `</think>` alone counts too. A completion that was cut off while it thought has no reply: "".
     """
+    text = _BARE_CHANNELS.sub("", text)
     begin, end = 0, len(text)
     for mark in _MARK.finditer(text):
         if mark["closes"]:
@@ -106,6 +117,7 @@ def _turn(text: str) -> str:
 
     A control token that thinking follows and closes belongs to the thinking (gpt-oss ends each channel with one).
     """
+    text = _BARE_CHANNELS.sub("", text)
     begin, end, ended = 0, None, False
     for mark in _MARK.finditer(text):
         if mark["closes"]:
@@ -207,8 +219,17 @@ def stated_answer(reply: str) -> str | None:
 
 
 def _last_number(line: str) -> str | None:
-    number = _last(_NUMBER, line)
-    return None if number is None or _UNSETTLED.search(line[: number.start()]) else number.group()
+    numbers = [number for number in _NUMBER.finditer(line) if not _DENIED.search(line, 0, number.start())]
+    number, parts = numbers[-1] if numbers else None, _last(QUANTITY_IN_PARTS, line)
+    if number and parts and parts.end() > number.start() and spelled_parts(parts.group()):
+        number = parts
+    if number is None or _UNSETTLED.search(line, 0, number.start()):
+        return None
+    unit = None if number is parts else _UNIT.match(line, number.end())
+    words = re.findall(r"[a-zA-Z]+", unit.group()) if unit else []
+    measured = all(word in ("per", "C", "F") or known_unit(word) not in (None, "dozen") for word in words)
+    currency = line[max(0, number.start() - 1) : number.start()]
+    return (currency if currency in _CURRENCIES else "") + number.group() + (unit.group() if unit and measured else "")
 
 
 def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
@@ -225,7 +246,7 @@ def _is_bare_answer(line: str) -> bool:
 
 def _answer_in(line: str) -> str | None:
     line = _SENTENCE_END.split(_CALCULATOR_MARK.sub("", line), maxsplit=1)[0]
-    line = _HEDGE.sub("", line.strip(_MARKDOWN).rstrip(".").strip(_MARKDOWN), count=1) if line else line
+    line = _HEDGE.sub("", _FULL_STOP.sub("", line.strip(_MARKDOWN)).strip(_MARKDOWN), count=1) if line else line
     if _NO_ANSWER.match(line):
         return None
     formulas = list(_INLINE_MATH.finditer(line))

@@ -40,7 +40,8 @@ _SEPARATORS = re.compile(r"\s+and\s+|[\s_/&+-]+|(?<=[a-z])(?=[A-Z])|(?<=[a-zA-Z]
 _SEPARATED = r"[\s_]*(?:[-/&+]|and(?=[\s_]))?[\s_]*"
 _NUMBER = (
     r"(?<![\w.,])(?P<number>[+-]?\d+(?:\.\d+)?)"
-    r"(?:(?: stars?| points?)?\s*(?:/|out of|of)\s*(?P<scale>\d+(?:\.\d+)?))?(?![\w%]|[.,]\d|-[a-rt-z])"
+    r"(?:(?: stars?| points?)?\s*\(?(?:/|out of|of)\s*(?P<scale>\d+(?:\.\d+)?))?(?:\s+(?:stars?|points?)\b)?"
+    r"(?![\w%]|[.,]\d|-[a-rt-z])"
 )
 _NUMERIC = re.compile(r"[+-]?\d+(?:\.\d+)?")
 _LEAST_SCALE = 3
@@ -52,21 +53,29 @@ _FILLER = (
 _STATES = re.compile(
     rf"(?:(?:{ANSWER_WORDS}|label|sentiment|category|class|topic|option|choice|prediction|rating|score|verdict|classification"
     rf"|output|result|conclusion|decision|pick)\)?(?:{ANSWER_IS}|\s+(?:would be|must be|should be)|\s*->)"
-    r"|(?<![\w'])(?:i|we)(?:'d| would| will|'ll)?\s+(?:pick|choose|select|go with|say|vote for|answer|(?:rate"
-    r"|classify|label)(?: (?:it|this)(?: \w+)?)?)|must be|has to be|(?:^|[.,;!?\n])\s*(?:so|thus|hence|therefore"
+    r"|(?:(?<![\w'])(?:i|we)(?:'d| would| will|'ll|'m| am|'re)?|(?:^|[.!\n]))\s*(?:pick|choos|select|go(?:ing)? with"
+    r"|say|vot|answer|settl|opt|lean|decid|rat|classify|label|giv|scor|assign)(?:e|ing)?(?: (?:it|this)(?: \w+)?)?"
+    r"(?: (?:for|on|towards?))?"
+    r"|must be|has to be|(?:^|[.,;!?\n])\s*(?:so|thus|hence|therefore"
     r"|leaving)\b,?(?: it(?: is|'s))?"
     rf"|选择?|選){_FILLER}$"
 )
 _STATED_AFTER = re.compile(
-    r"[)\]}]*\s+is\s+(?:clearly |obviously |definitely )?(?:(?:the|a)\s+)?(?:(?:only|best|most)\s+)*"
-    r"(?:correct|right|valid)\b|(?:가|이)? 정답"
+    r"[)\]}]*\s+is\s+(?:clearly |obviously |definitely )?(?:(?:the|a|my)\s+)?(?:(?:only|best|most)\s+)*"
+    r"(?:correct|right|valid|best|better|closest|answer|choice|(?:option|one|label|category) that (?:best|most|fits)"
+    r"|(?<=most )(?:accurate|appropriate|suitable|fitting|likely|plausible))\b"
+    r"|\s+(?:best (?:fi|ma|de)\w+s|(?:fit|matche|describe)s best|makes the most sense|wins)\b|(?:가|이)? 정답"
 )
 _STATEMENT_ENDS = re.compile(
-    r"\s*[)\]}]*\s*(?:$|\n|[.:,;!?。](?!\s*(?:or|and|but)\b)|-\s|\(?(?:because|since|as|for|given|due|car|porque"
+    r"\s*[)\]}]*\s*(?:$|\n|[.:,;!?。(](?!\s*(?:or|and|but)\b)|-\s|\(?(?:because|since|as|for|given|due|car|porque"
     r"|weil|denn|perché|omdat|потому|так как)\b|입|이|です|だ|的)"
 )
 _AFTER_ARTICLE = re.compile(
     r"\s+(?!(?:is|was|because|since|as|and|or|seems|would|fits|makes|fails?|cannot|can|does|has|looks|contradicts)\b)[a-z]"
+)
+_DETERMINER = re.compile(
+    r"(?i)(?:\b(?:is|'s|are|was|were|with|has|have|had|see|sees|find|finds|by|in|under|makes?|gives?)\s+no\s+[a-z]"
+    r"|\bno (?:way|longer|one|doubt|reason|evidence|indication|mention|matter))"
 )
 _LEAD_IN = r"(?:[^\n.:]{0,40}(?::|\bis\b)\s*)?"
 _OPENING = re.compile(r"\s*\W{0,3}" + _LEAD_IN + r"\W{0,3}")
@@ -159,10 +168,15 @@ def _mentions(reply: str, labels: tuple) -> list[_Mention]:
             label = labels[int((match.lastgroup or "")[1:])]
             if label == "A" and _opens_sentence(reply, match.start()) and _AFTER_ARTICLE.match(reply, match.end()):
                 continue
+            around = reply[max(0, match.start() - 12) : match.end() + 12]
+            if match.group().lower() == "no" and _DETERMINER.search(around):
+                continue
             found.append((*match.span(), label))
             continue
         label, scale = numbers.get(Fraction(match["number"])), match["scale"]
-        if scale is not None and (Fraction(scale) < _LEAST_SCALE or Fraction(scale) != max(numbers)):
+        off_scale = scale is not None and (Fraction(scale) < _LEAST_SCALE or Fraction(scale) != max(numbers))
+        may_be_negative = reply.endswith("- ", 0, match.start()) and -Fraction(match["number"]) in numbers.keys() - {0}
+        if off_scale or may_be_negative:
             found.append((*match.span(), None))
         elif label is not None:
             found.append((*match.span(), label))
@@ -202,9 +216,8 @@ def _label_pattern(form: str) -> str:
         )
     parts = _SEPARATORS.split(form)
     joined = all(len(part) > 1 or part.isdigit() for part in parts)
-    pattern = (
-        _SEPARATED.join(map(re.escape, parts)) if joined else re.sub(r"(?:\\[ -]|_)+", r"[\\s_-]+", re.escape(form))
-    )
+    spaced = re.sub(r"(\\&|/)", r"\\s*\1\\s*", re.escape(form))
+    pattern = _SEPARATED.join(map(re.escape, parts)) if joined else re.sub(r"(?:\\[ -]|_)+", r"[\\s_-]+", spaced)
     return f"{starts}(?i:{pattern}){ends}"
 
 

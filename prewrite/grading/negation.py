@@ -9,25 +9,38 @@ import re
 GIVEN, REJECTED, DOUBT = "given", "rejected", "doubt"
 
 _NO_CUE = re.compile(
-    r"\b(?:not (?:only|just|merely|simply|to mention)|no (?:doubt|question)|without (?:any? )?(?:doubt"
-    r"|question)|nothing but|(?:cannot|can't|can not) (?:deny|be denied))\b|不[仅僅但只错錯]|非常|毫?[无無]疑"
+    r"\b(?:not (?:only|just|merely|simply|to mention|surprising\w*)"
+    r"|(?:no|without|beyond|leaves? no|not) (?:an?y? |the |all )?(?:\w+ (?:of an? |of )?)?"
+    r"(?:doubt|question|hesitation|reservations?|exception|ambiguity|denying|mistaking|mistake)"
+    r"|nothing (?:but|other than|short of|less than)|(?:cannot|can't|can not|couldn't|hard to|impossible to)"
+    r" (?:deny|be denied|miss|help but|but|be (?:more|any)|dispute)|(?:never|not|n't) fails? to"
+    r"|if (?:i|we) (?:had|have|must)|if (?:forced|pressed|asked|anything))\b|不[仅僅但只错錯]|非常|毫?[无無]疑"
 )
 _SHORT_NOT = r"n't\b|\b(?:do|does|did|is|was|are|ca|wo|would|should|could)nt\b"
 _NOT = (
-    r"\b(?:not|never|hardly|scarcely|barely|rarely|seldom|neither|nor|no longer|ain'?t|cannot|far from"
-    r"|rather than|instead of|as opposed to|unlike"
+    r"\b(?:not|never|hardly|scarcely|barely|rarely|seldom|neither|nor|no longer|ain'?t|cannot|far from|impossible"
+    r"|rather than|instead of|as opposed to|unlike|nothing|anything but|nowhere near|less than|opposite of"
+    r"|(?:in|by|under|on) no (?:means|way|sense|respect|circumstances|account)"
     rf"|(?:reject|exclud|eliminat|discard)\w*|rul(?:e|es|ed|ing) out)\b|{_SHORT_NOT}"
 )
 _BETWEEN = (
     r"(?:\s+(?:an?|the|any|really|very|all|at|quite|clearly|exactly|particularly|too|so|that|actually|necessarily|entirely"
-    r"|fully|truly|overly|especially|think|believe|say|find|it|this|it's|is|was|be|been|being|sentiment|options?|choices?"
-    r"|answer|label|considered|either|out))*\s*\(?$"
+    r"|fully|truly|overly|especially|remotely|even|in|way|think|believe|say|find|it|this|it's|is|was|be|been|being"
+    r"|sentiment|options?|choices?|answer|label|either|out|as|to|me|us|go|far|see|seem|appear|look|sound|strike|come|across"
+    r"|(?:call|describe|classif[iy]|consider|label|rate|regard|view|interpret|characteri[sz]e|read|seen|taken)(?:l?ed|d)?))*"
+    r"\s*\(?$"
 )
 _REJECTS = re.compile(rf"(?:{_NOT}){_BETWEEN}|(?:不是|并非|並非|不太|不够|不算|不|没有?|沒有?|未|ไม่(?:ใช่|เป็น)?)$")
 _CUE = re.compile(
-    rf"{_NOT}|\b(?:no|by no means|in no way|without|whether|if|unless|lack\w*|less|opposite|no(?:thing|where"
-    rf"|body|ne)|un(?:able|likely)|few|little|devoid|stop\w*|disagree\w*|contrary|anything but|fail\w*|doubt\w*"
-    r"|den(?:y|ies|ied)|refus\w*|impossible|wrong\w*|incorrect\w*|mistaken\w*|rather"
+    rf"{_NOT}|\b(?:no|without|whether|if|unless|lack\w*|less|opposite|no(?:where|body|ne)|few|little|(?:de)?void"
+    r"|free of|(?:reverse|inverse|antithesis|lack|absence) of|missing|off$|hope[sd]?|hoping"
+    r"|(?:fall|stop)\w* short|short of|used to|formerly|(?:almost|nearly)(?! (?:certain|sure|entire|all))"
+    r"|except(?:ing)?|apart from|aside from|other than|besides|rather|absen\w*|hard|difficult|too \w+|contrary|opposed"
+    r"|(?:stop|ceas|refus|declin|deni|hesitat|avoid|resist|refrain|prevent|preclud|prohibit|fail|reluctan|disput|refut|reject"
+    r"|struggl|wrong|mistak|exaggerat|overstat|questionab|dubious|sceptic|skeptic|pretend|doubt(?!less)|stretch|tempt|wish|want)\w*|deny"
+    r"|in(?:accura|appropria|correct|valid|applicab|conceivab|compatib|consisten|adequa|suffici)\w*|im(?:possib|prob|plaus)\w*"
+    r"|un(?:able|likely|suit|fit|true|justif|support|tenab|warrant|convinc|persua|willing|reason|fair|sure|certain)\w*"
+    r"|mis(?:lead|class|label|repres|judg|read|character|taken)\w*|dis(?:agree|miss|qualif|pro(?:of|v)|avow|regard)\w*"
     r"|ne|pas|non|nicht|kein\w*|niet|geen|não|sin|nunca|jamais|nada|не|нет|ни|nie|ikke|inte|değil|không|bukan|tidak|si)\b|\bn'|[不没沒非未無无]|ไม่"
 )
 _CLAUSE_END = re.compile(
@@ -35,14 +48,28 @@ _CLAUSE_END = re.compile(
     r"|(?<!anything )\bbut\b"
 )
 _REJECTED_AFTER = re.compile(
-    r"\s*(?P<one>(?:is|was|seems|looks|sounds|does|has)\s+)?(?:(?:are|were|do|have|can|could|would|must)\s+)?"
+    r"[^\S\n]*(?P<one>(?:is|was|seems|looks|sounds|does|has)\s+)?(?:(?:are|were|do|have|can|could|would|must)\s+)?"
     r"(?:(?:all|both|also|clearly|obviously|definitely|be|been|too|therefore)\s+)*"
     r"(?:not\b(?! (?:wrong|incorrect|false|out))|(?P<once>is|was|does)n't\b|(?:are|were|do|ca|could|would)n't\b"
     r"|cannot\b|wrong\b|incorrect\b|false\b|out\b|ruled out|eliminated|excluded|discarded|impossible|invalid|fails?\b)"
-    r"|\s*\?\s*(?:no|not at all|not really|never|hardly|wrong)(?=[.,!]|\s*$)|[^。,.\n]{0,6}(?:不对|不對|不正确|不正確"
-    r"|错|錯|ない|ありません|아니|아닙|아닌|않|değil|नहीं|নয়|కాదు)"
+    r"|\s*\?\s*(?:no|not at all|not really|never|hardly|wrong|nope|far from it|by no means"
+    r"|(?:absolutely|certainly|definitely) not|i (?:don't think|doubt)[^.,!]*)(?=[.,!]|\s*$)"
+    r"|[^。,.\n]{0,6}(?:不对|不對|不正确|不正確|错|錯|ない|ありません|아니|아닙|아닌|않|değil|नहीं|নয়|కాదు)"
 )
-JOINT = re.compile(r"\s*(?:,?\s*(?:and|or|nor|&)\s+|,\s*)(?:(?:option|choice)\s+)?\(?")
+_PREDICATE = re.compile(
+    r"(?:\s+(?:label|option|choice|answer|class|category|sentiment|rating)|(?<!\bno)(?<!\byes)\s+it)?\s*(?:is|was|are|were|seems?|looks?|sounds?"
+    r"|feels?|appears?|would|could|can|may|might|must|should|do|does|did|has|have|will|gets?|makes?)\b"
+    r"(?P<said>(?:(?!\b(?:that|which|who|with|than|as|for|like|unlike)\b)[^.!?;,\n()。])*)"
+)
+_UNREAL = re.compile(
+    r"\s+(?:have )?be(?:en)? (?!(?:my|the|correct|right|appropriate|accurate|most|best|an? \w*(?:good|best|fit)))"
+)
+_ALL_BUT = re.compile(
+    r"\b(?:all|every\w*)(?: (?:of |the )*\w+)?,? (?:except|but|other than|besides|apart from|aside from)"
+    r"(?: (?:for|the|option|choice))*\s*\(?$"
+)
+_SO_IS = re.compile(r"\b(?:so|neither|nor) (?:is|are|was|does|do|can)(?: the)?\s+$")
+JOINT = re.compile(r"\s*(?:,?\s*(?:and|or|nor|&)\s+|,\s*)(?:(?:an?|the|option|choice)\s+)*\(?")
 _COORDINATOR = re.compile(r"and|or|&")
 _SINGULAR = re.compile(r"\s+(?:is|was|seems|looks|must|has)\b")
 _LONGEST_CLAUSE = 160
@@ -56,10 +83,14 @@ def senses(text: str, spans: list[tuple[int, int]]) -> list[str]:
         clause = _CLAUSE_END.split(_NO_CUE.sub(" ", before))[-1]
         cues = len(_CUE.findall(clause))
         rejected_after = _REJECTED_AFTER.match(text, end) is not None
-        if cues:
+        if _ALL_BUT.search(before):
+            found.append(GIVEN if rejected_after or _denied_after(text, spans, index) else DOUBT)
+        elif found and _SO_IS.search(before):
+            found.append(found[-1])
+        elif cues:
             found.append(REJECTED if cues == 1 and _REJECTS.search(clause) and not rejected_after else DOUBT)
         else:
-            found.append(REJECTED if rejected_after else GIVEN)
+            found.append(REJECTED if rejected_after else DOUBT if _denied_after(text, spans, index) else GIVEN)
     for first, last in _coordinated(text, spans):
         after = _REJECTED_AFTER.match(text, spans[last][1])
         if after and not (after["one"] or after["once"]):
@@ -68,6 +99,16 @@ def senses(text: str, spans: list[tuple[int, int]]) -> list[str]:
             if found[index] == GIVEN != found[first] and not _SINGULAR.match(text, spans[index][1]):
                 found[index] = found[first]
     return found
+
+
+def _denied_after(text: str, spans: list[tuple[int, int]], index: int) -> bool:
+    """Whether what is said of the label ("B is a poor fit and …") holds a cue further off."""
+    end = spans[index + 1][0] if index + 1 < len(spans) else len(text)
+    predicate = _PREDICATE.match(text, spans[index][1], min(end, spans[index][1] + _LONGEST_CLAUSE))
+    if predicate is None:
+        return False
+    said = _CLAUSE_END.split(_NO_CUE.sub(" ", predicate["said"]))[0]
+    return _CUE.search(said) is not None or (predicate[0].split()[0] == "would" and _UNREAL.match(said) is not None)
 
 
 def _coordinated(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -10,7 +10,7 @@ from prewrite.grading.extract import answer_part
 _ARTICLES = {"a", "an", "the"}
 
 
-def nq_exact_match(prediction: str | None, golds: str | Sequence[str | int]) -> float:
+def nq_exact_match(prediction: str | None, golds: str | int | Sequence[str | int]) -> float:
     """1.0 if the prediction equals any gold after SQuAD normalisation, else 0.0 (Natural Questions open).
 
     golds: one, or several of which any is right. An empty prediction, or None, is never right, also where a gold is
@@ -20,7 +20,7 @@ def nq_exact_match(prediction: str | None, golds: str | Sequence[str | int]) -> 
     return float(bool(reply.strip()) and any(_squad_tokens(reply) == _squad_tokens(gold) for gold in _all(golds)))
 
 
-def nq_f1(prediction: str | None, golds: str | Sequence[str | int]) -> float:
+def nq_f1(prediction: str | None, golds: str | int | Sequence[str | int]) -> float:
     """The largest token F1 of the prediction with any gold, in [0, 1] (SQuAD: Rajpurkar et al. 2016, section 6.1).
 
     Where both sides normalise to nothing ("A" and "A") it is 1, as in the code of SQuAD 2.
@@ -30,8 +30,8 @@ def nq_f1(prediction: str | None, golds: str | Sequence[str | int]) -> float:
     return max((_token_f1(tokens, _squad_tokens(gold)) for gold in _all(golds)), default=0.0) if reply.strip() else 0.0
 
 
-def _all(golds: str | Sequence[str | int]) -> list[str]:
-    return [golds] if isinstance(golds, str) else [str(gold) for gold in golds]
+def _all(golds: str | int | Sequence[str | int]) -> list[str]:
+    return [str(gold) for gold in ([golds] if isinstance(golds, str | int) else golds)]
 
 
 def _token_f1(tokens: list[str], gold_tokens: list[str]) -> float:

@@ -1,16 +1,20 @@
 """The run folder: what was asked (`config.json`), and everything that happened, flushed line by line."""
 
+import itertools
 import json
 import math
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from prewrite.config import Config
-from prewrite.config.loading import dump_config
+from prewrite.config.changes import refuse_changes
+from prewrite.config.loading import dump_config, load_config
 from prewrite.errors import UserError
 from prewrite.types import InstructionRow, Rollout, Row
+
+Start = Literal["new", "resume", "overwrite"]
 
 _LINES = ("metrics.jsonl", "log.jsonl", "dev.jsonl")  # a folder with none of them is a start that failed
 _HALVES = "backslashreplace"  # a lone surrogate, which UTF-8 cannot say, becomes JSON's own escape of it
@@ -19,20 +23,68 @@ _HALVES = "backslashreplace"  # a lone surrogate, which UTF-8 cannot say, become
 class Journal:
     """Writes a run folder; rank 0 alone has one. Each line is flushed, so a killed run leaves a readable folder."""
 
-    def __init__(self, config: Config):
+    def __init__(self, config: Config, start: Start = "new"):
+        """Opens the folder of a new run, or with "resume" that of an earlier start with these settings.
+
+        overwrite: an earlier run is set aside. Raises UserError.
+        """
         self.folder = Path(config.output_dir, config.run_name).absolute()  # one that holds on every rank
         self.best: Mapping[str, Any] = {}
-        if any((self.folder / name).exists() for name in _LINES):
-            raise UserError(
-                f"run folder {self.folder} already holds a run; a run is never written over: give another name "
-                "(--set run_name=...) or move the folder away"
-            )
         try:
-            (self.folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+            if self.holds_run and start == "overwrite":
+                self.set_aside()
+            if self.holds_run and start == "new":
+                raise UserError(
+                    f"run folder {self.folder} already holds a run; a run is never written over: go on with it "
+                    "(--resume), set it aside (--overwrite), or give another name (--set run_name=...)"
+                )
+            if self.holds_run:
+                refuse_changes(load_config(self.folder / "config.json"), config, f"run folder {self.folder}")
+            self._open(config)
         except OSError as error:
             raise UserError(
-                f"run folder {self.folder}: cannot be made ({error}); set output_dir and run_name"
+                f"run folder {self.folder}: cannot be written ({error}); set output_dir and run_name"
             ) from error
+
+    @property
+    def holds_run(self) -> bool:
+        """Whether an earlier start came as far as a first line."""
+        return any((self.folder / name).exists() for name in _LINES)
+
+    def set_aside(self) -> Path:
+        """Renames the folder to the first free NAME.old-N, and says so. Nothing in it is touched."""
+        numbers = itertools.count(1)
+        target = next(
+            path for n in numbers if not (path := self.folder.with_name(f"{self.folder.name}.old-{n}")).exists()
+        )
+        os.replace(self.folder, target)
+        print(f"the earlier run now lies in {target}", flush=True)
+        return target
+
+    def start_over(self, config: Config) -> None:
+        """Sets the run aside and opens an empty folder in its place."""
+        self.set_aside()
+        self._open(config)
+
+    def sizes(self) -> dict[str, int]:
+        """The bytes of each file of lines: what `cut_back` cuts to."""
+        paths = {name: self.folder / name for name in _LINES}
+        return {name: path.stat().st_size if path.exists() else 0 for name, path in paths.items()}
+
+    def cut_back(self, sizes: Mapping[str, int]) -> None:
+        """Takes out every line that came after `sizes`, and what an end of the run wrote. UserError where one lacks."""
+        for name, size in self.sizes().items():
+            if size < sizes[name]:
+                raise UserError(
+                    f"{self.folder / name} has {size} bytes, and {sizes[name]} when the checkpoint was made"
+                )
+        for name, size in sizes.items():
+            if (self.folder / name).exists():
+                os.truncate(self.folder / name, size)
+        (self.folder / "totals.json").unlink(missing_ok=True)
+
+    def _open(self, config: Config) -> None:
+        (self.folder / "checkpoints").mkdir(parents=True, exist_ok=True)
         write_whole(self.folder / "config.json", dump_config(config))
 
     def write_step(self, metrics: Mapping[str, Any]) -> None:

@@ -10,8 +10,9 @@ from prewrite.errors import UserError, did_you_mean
 from prewrite.plugins import own_function
 from prewrite.rewards import form, rewriting, solving
 from prewrite.rewards.base import NOT_MY_ROW, ObjectiveName, Reward, Score, Skip
+from prewrite.rewards.trl import as_reward, check_columns, has_trl_signature, required_columns
 from prewrite.tasks.base import KINDS, Kind, Task
-from prewrite.tasks.files import golds_of
+from prewrite.tasks.files import golds_of, instruction_row
 from prewrite.types import Evaluation, Example, InstructionRow, Sample
 
 __all__ = [
@@ -26,10 +27,11 @@ def _reward(
     objective: ObjectiveName | None = None,
     asking: Asking | None = None,
     kind: Kind | None = None,
+    columns: tuple[str, ...] = (),
 ) -> Reward:
     kinds: tuple[Kind, ...] = (kind,) if kind else KINDS
     objectives: tuple[ObjectiveName, ...] = (objective,) if objective else ("rewrite", "solve")
-    return Reward(function.__name__, function, reach, asking, kinds, objectives)
+    return Reward(function.__name__, function, reach, asking, kinds, objectives, columns)
 
 
 _TABLE = (
@@ -44,9 +46,9 @@ _TABLE = (
     _reward(rewriting.f1_nq_open_instruction_prewrite_reward, (0, 1), "rewrite", MINI_BATCH, "open_question"),
     _reward(rewriting.length_penalty, (-1, 0), "rewrite"),
     # of solutions alone: they read the row's gold
-    _reward(solving.accuracy_reward, (0, 1), "solve"),
-    _reward(solving.cosine_scaled_reward, (-1, 1), "solve"),
-    _reward(solving.levenshtein_reward, (0, 1), "solve"),
+    _reward(solving.accuracy_reward, (0, 1), "solve", columns=("answer",)),
+    _reward(solving.cosine_scaled_reward, (-1, 1), "solve", columns=("answer",)),
+    _reward(solving.levenshtein_reward, (0, 1), "solve", columns=("solution",)),
     # of any completion: its form
     _reward(form.format_reward, (0, 1)),
     _reward(form.think_answer_format_reward, (0, 1)),
@@ -61,8 +63,8 @@ REWARDS: dict[str, Reward] = {reward.name: reward for reward in _TABLE}
 def get_reward(name: str) -> Reward:
     """The reward of that name, or the user's own `package.module:function`. Raises UserError with the nearest name.
 
-    A user's own function has the signature of `Reward.function`; where it names `evaluations`, the task model is asked
-    on a mini-batch of examples.
+    A user's own function has the signature of `Reward.function`, and where it names `evaluations`, the task model is
+    asked on a mini-batch of examples; or it has TRL's signature (`prewrite.rewards.trl`).
     """
     if ":" in name:
         return _own_reward(name)
@@ -111,6 +113,7 @@ def check_rows(rewards: Sequence[Reward], rows: Sequence[InstructionRow], tasks:
     """UserError for a row without what a reward's way of asking reads in it."""
     for row in rows:
         for reward in rewards:
+            check_columns(reward.name, reward.columns, row)
             if reward.asking is not None and tasks[row.dataset_name].kind in reward.kinds:
                 reward.asking.check_row(row, tasks[row.dataset_name], reward.name)
 
@@ -128,7 +131,8 @@ def score_completions(
     """The scores of finished texts, without a trainer; None = no verdict, or another reward's row.
 
     rows: one a completion: problems (`Example`, or mappings with `problem`, `answer` and where wanted `solution`) for
-    solving, instruction rows for rewriting. A reward that asks the task model needs its `evaluations` too, and, as its
+    solving, instruction rows (mappings with `instruction` too) for rewriting; a function with TRL's signature gets the
+    mappings' own columns. A reward that asks the task model needs its `evaluations` too, and, as its
     signature says, `tasks` and `examples`.
     """
     reward = get_reward(name)
@@ -152,9 +156,11 @@ def score_completions(
     return [None if isinstance(score, Skip) else score for score in scores]
 
 
-def _as_row(row: Mapping[str, Any] | Example | InstructionRow, number: int, reward: Reward) -> Example | InstructionRow:
-    if not isinstance(row, Mapping):
+def _as_row(row: Mapping[str, Any] | Example | InstructionRow, number: int, reward: Reward) -> Any:
+    if not isinstance(row, Mapping) or reward.takes_columns:
         return row
+    if "instruction" in row and "rewrite" in reward.objectives:
+        return instruction_row({"dataset_name": "none", **row}, f"score_completions: row {number}")
     target = row.get("answer")
     if target is None and (reward.objectives == ("solve",) or ":" in reward.name):  # one of the user's own may read it
         raise UserError(f"score_completions: row {number} has no 'answer'; a problem row has problem and answer.")
@@ -169,5 +175,7 @@ def _as_row(row: Mapping[str, Any] | Example | InstructionRow, number: int, rewa
 
 def _own_reward(name: str) -> Reward:
     function = own_function("reward", name)
+    if has_trl_signature(function):
+        return Reward(name, as_reward(name, function), columns=required_columns(name, function), takes_columns=True)
     asks = "evaluations" in inspect.signature(function).parameters
     return Reward(name, function, asking=MINI_BATCH if asks else None)

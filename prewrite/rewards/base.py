@@ -42,6 +42,8 @@ class Reward:
         called: NOT_MY_ROW.
     objectives: what it can score: rewrites, or the policy's own solutions (rows are then problems).
     range: the least and the largest score; for the default parameters where they set it.
+    columns: what it reads in a row and cannot do without, beside what `asking` reads. takes_columns: a row may be a
+        mapping with whatever columns.
     """
 
     name: str
@@ -50,6 +52,8 @@ class Reward:
     asking: Asking | None = None
     kinds: tuple[Kind, ...] = KINDS
     objectives: tuple[ObjectiveName, ...] = ("rewrite", "solve")
+    columns: tuple[str, ...] = ()
+    takes_columns: bool = False
 
     @property
     def parameters(self) -> dict[str, inspect.Parameter]:

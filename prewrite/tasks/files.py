@@ -58,10 +58,11 @@ def read_instruction_rows(path: Path) -> list[InstructionRow]:
     `answer` (a text, a number, or a list of texts any of which is right)."""
     rows = read_rows(path)
     require_columns(rows, ("instruction", "dataset_name"), str(path))
-    return [_instruction_row(row, f"{path}: row {number}") for number, row in enumerate(rows, start=1)]
+    return [instruction_row(row, f"{path}: row {number}") for number, row in enumerate(rows, start=1)]
 
 
-def _instruction_row(row: dict[str, Any], where: str) -> InstructionRow:
+def instruction_row(row: dict[str, Any], where: str) -> InstructionRow:
+    """A row of instruction data, of which `instruction` and `dataset_name` are there. UserError at `where`."""
     tags = () if is_missing(row.get("tags")) or row["tags"] == "" else row["tags"]
     for column in ("instruction", "dataset_name"):
         if not isinstance(row[column], str) or not row[column].strip():

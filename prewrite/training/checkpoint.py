@@ -1,28 +1,111 @@
-"""A checkpoint: a folder that transformers and vLLM load, written whole or not at all."""
+"""Checkpoints: what a run needs to go on as if it had not stopped, in a folder that is written whole or not at all.
 
-import os
-import shutil
+step_NNNNNN/ is a model folder, which transformers and vLLM load, and beside it: `reference/`, a model folder where the
+reference moves; `progress.json`; `rank_NNNNN.pt`, each rank's optimizer state, generators, counts and answers;
+`state.json`, see `Checkpoint`; `best.json` of that step; and `manifest.json`, the size and hash of every other file.
+"""
+
+import hashlib
+import json
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from prewrite.engine.policy import Policy
-from prewrite.engine.weight_sync import full_weights
+import numpy as np
+import torch
+
+from prewrite.engine.distributed import World
+from prewrite.training.progress import Progress
+
+MANIFEST, REFERENCE = "manifest.json", "reference"
+_CHUNK_BYTES = 1 << 24
 
 
-def save_checkpoint(policy: Policy, tokenizer: Any, folder: Path, step: int) -> Path:
-    """Writes folder/step_NNNNNN with the policy's weights, config and tokenizer. A collective; rank 0 writes.
+@dataclass(frozen=True)
+class Checkpoint:
+    """step: optimizer steps taken. ranks: of the run. lines: `Journal.sizes`. score: of the look at this step."""
 
-    Tied weights are written once, as the architecture's own save does.
-    """
-    weights = {}
-    for name, weight in full_weights(policy.lm):
-        if policy.world.is_main:
-            weights[name] = weight.detach().cpu().clone()
-    target = folder / f"step_{step:06d}"
-    if policy.world.is_main:
-        draft = folder / f".{target.name}.part"
-        shutil.rmtree(draft, ignore_errors=True)
-        policy.lm.save_pretrained(draft, state_dict=weights)
-        tokenizer.save_pretrained(draft)
-        os.replace(draft, target)
-    return target
+    folder: Path
+    step: int
+    ranks: int
+    lines: dict[str, int]
+    score: float | None
+
+    @classmethod
+    def read(cls, folder: Path) -> "Checkpoint":
+        """The checkpoint that stands in a folder, which is whole (`fault`)."""
+        return cls(folder, **json.loads((folder / "state.json").read_text()))
+
+    def progress(self) -> Progress:
+        """The progress record."""
+        return Progress.from_json((self.folder / "progress.json").read_bytes())
+
+    def rank_state(self, world: World) -> dict[str, Any]:
+        """What this rank saved for itself."""
+        return torch.load(self.folder / rank_file(world), map_location="cpu", weights_only=True)
+
+
+def newest_whole(folder: Path) -> tuple[Checkpoint | None, dict[Path, str]]:
+    """The newest checkpoint of the folder that is whole, and what is wrong with each newer one."""
+    broken = {}
+    for path in all_in(folder):
+        if (wrong := fault(path)) is None:
+            return Checkpoint.read(path), broken
+        broken[path] = wrong
+    return None, broken
+
+
+def fault(folder: Path) -> str | None:
+    """What is wrong with a checkpoint; None = every file is as the manifest says."""
+    try:
+        files = json.loads((folder / MANIFEST).read_text())
+        for name, facts in files.items():
+            size = (folder / name).stat().st_size
+            if size != facts["size"]:
+                return f"{name} has {size} bytes, and had {facts['size']}"
+            if facts_of(folder / name) != facts:
+                return f"{name} has other contents than were written"
+    except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def generators(world: World) -> dict[str, Any]:
+    """The state of every generator of this process; vLLM's engine, which lives in it, draws from them too."""
+    kind, keys, *rest = np.random.get_state()
+    return {
+        "python": random.getstate(),
+        "numpy": (kind, np.asarray(keys).tolist(), *rest),
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state(world.device) if world.device.type == "cuda" else None,
+    }
+
+
+def set_generators(state: Mapping[str, Any], world: World) -> None:
+    """Takes `generators` back."""
+    random.setstate(state["python"])
+    np.random.set_state(state["numpy"])
+    torch.set_rng_state(state["torch"])
+    if state["cuda"] is not None:
+        torch.cuda.set_rng_state(state["cuda"], world.device)
+
+
+def all_in(folder: Path) -> list[Path]:
+    """The folders of checkpoints, the newest first."""
+    return sorted(folder.glob("step_*"), reverse=True)
+
+
+def rank_file(world: World) -> str:
+    """The name of this rank's own file."""
+    return f"rank_{world.rank:05d}.pt"
+
+
+def facts_of(path: Path) -> dict[str, Any]:
+    """What the manifest says of a file."""
+    sha256 = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            sha256.update(chunk)
+    return {"size": path.stat().st_size, "sha256": sha256.hexdigest()}

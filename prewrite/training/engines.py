@@ -2,14 +2,15 @@
 
 import contextlib
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from prewrite.config import Config
+from prewrite.config import Config, PolicySettings
 from prewrite.engine import agreement, distributed
 from prewrite.engine.distributed import World
 from prewrite.engine.policy import Policy
@@ -17,12 +18,15 @@ from prewrite.engine.sampler import Sampler
 from prewrite.engine.task_model import TaskModel
 from prewrite.engine.task_server import TaskServer
 from prewrite.errors import UserError
-from prewrite.reporting.journal import Journal
+from prewrite.reporting.journal import Journal, Start
+from prewrite.training.checkpoint import REFERENCE, Checkpoint
+from prewrite.training.resume import go_back
 
 
 @dataclass(frozen=True)
 class Engines:
-    """journal: on rank 0 alone. reference: where the loss has a KL term."""
+    """journal: on rank 0 alone. reference: where the loss has a KL term. checkpoint, generators: where the
+    run goes on from one, the states to set before its first rollout."""
 
     world: World
     tokenizer: Any
@@ -31,17 +35,23 @@ class Engines:
     sampler: Sampler
     task_model: TaskModel
     journal: Journal | None
+    checkpoint: Checkpoint | None = None
+    generators: Mapping[str, Any] | None = None
 
 
 @contextlib.contextmanager
-def open_engines(config: Config, world: World, tokenizer: Any, choices: Sequence[str]) -> Iterator[Engines]:
+def open_engines(
+    config: Config, world: World, tokenizer: Any, choices: Sequence[str], start: Start = "new"
+) -> Iterator[Engines]:
     """The engines of a run, closed on every way out. choices: labels that the task model has to be able to force.
 
     Raises UserError, on every rank where it concerns all, for what the user can put right.
     """
     with full_memory_told(), contextlib.ExitStack() as stack:
         with distributed.together("making the run folder"):
-            journal = Journal(config) if world.is_main else None
+            journal = Journal(config, start) if world.is_main else None
+            checkpoint = go_back(journal, config, world) if journal is not None and start == "resume" else None
+        checkpoint = distributed.broadcast(checkpoint)
         agreement.agree_on_folder(journal.folder if journal else None, world)
         task_model = stack.enter_context(_task_model(config, journal))
         with distributed.together("asking the task model a first question"):
@@ -50,14 +60,29 @@ def open_engines(config: Config, world: World, tokenizer: Any, choices: Sequence
         if world.is_main:
             print(f"loading the policy, {config.policy.model}, and its vLLM engine, about another minute", flush=True)
         temperature = config.rollout.temperature
-        policy = Policy(config.policy, config.training, world, temperature=temperature)
+        weights = _weights_in(config.policy, checkpoint.folder) if checkpoint else config.policy
+        policy = Policy(weights, config.training, world, temperature=temperature)
         reference = None
         if config.loss.beta:
-            reference = Policy(config.policy, config.training, world, temperature=temperature, trainable=False)
+            weights = config.policy
+            if checkpoint and config.loss.sync_ref_model:
+                weights = _weights_in(config.policy, checkpoint.folder / REFERENCE)
+            reference = Policy(weights, config.training, world, temperature=temperature, trainable=False)
         sampler = Sampler(config.policy, config.rollout, tokenizer, world, seed=config.seed)
         stack.callback(sampler.close)
         _seed(config.seed + world.rank // sampler.ranks_per_engine)  # after the engine, whose start reseeds torch
-        yield Engines(world, tokenizer, policy, reference, sampler, task_model, journal)
+        states = None
+        if checkpoint is not None:
+            with distributed.together("reading the checkpoint"):
+                own = checkpoint.rank_state(world)
+                policy.load_optimizer_state(own["optimizer"])
+                task_model.load_state(own["task_model"])
+                states = own["generators"]
+        yield Engines(world, tokenizer, policy, reference, sampler, task_model, journal, checkpoint, states)
+
+
+def _weights_in(settings: PolicySettings, folder: Path) -> PolicySettings:
+    return settings.model_copy(update={"model": str(folder)})
 
 
 @contextlib.contextmanager

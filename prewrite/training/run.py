@@ -7,14 +7,18 @@ from prewrite.config.loading import check_world
 from prewrite.engine import agreement, distributed
 from prewrite.engine.policy import load_tokenizer, quiet_libraries, refuse_compiling_without_compiler
 from prewrite.engine.sampler import refuse_sleep_without_gpu
+from prewrite.reporting.journal import Start
 from prewrite.training.engines import open_engines
 from prewrite.training.progress import Progress
 from prewrite.training.stage import load_stage, make_objective
 from prewrite.training.trainer import Trainer
 
 
-def run(config: Config) -> None:
-    """Trains as the config says. Raises UserError for what the user can put right, before any model loads if it can."""
+def run(config: Config, start: Start = "new") -> None:
+    """Trains as the config says. start: what to do with an earlier run in the run folder.
+
+    Raises UserError for what the user can put right, before any model loads if it can.
+    """
     quiet_libraries()
     world = distributed.start(config.training.ddp_timeout)
     with contextlib.ExitStack() as stack:
@@ -27,6 +31,6 @@ def run(config: Config) -> None:
             tokenizer = load_tokenizer(config.policy)
             stage = load_stage(config, tokenizer)
         agreement.agree_on_data(stage.shared_parts, world)
-        engines = stack.enter_context(open_engines(config, world, tokenizer, stage.choices))
-        progress = Progress()
+        engines = stack.enter_context(open_engines(config, world, tokenizer, stage.choices, start))
+        progress = engines.checkpoint.progress() if engines.checkpoint else Progress()
         Trainer(config, engines, make_objective(stage, engines, progress), progress).run()

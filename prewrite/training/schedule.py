@@ -18,7 +18,7 @@ def total_steps(config: Config, num_rows: int, groups_per_batch: int) -> int:
 
 
 def learning_rate_at(step: int, total_steps: int, training: TrainingSettings) -> float:
-    """The rate of optimizer step `step` (from 0): linear warm-up, then constant, linear or cosine down to 0.
+    """The rate of optimizer step `step` (from 0): linear warm-up, then constant, linear or cosine down to the floor.
 
     A pure function of the step: nothing to save, to restore or to reset.
     """
@@ -27,9 +27,10 @@ def learning_rate_at(step: int, total_steps: int, training: TrainingSettings) ->
     if training.lr_scheduler_type == "constant":
         return training.learning_rate
     progress = (step - training.warmup_steps) / max(1, total_steps - training.warmup_steps)
-    if training.lr_scheduler_type == "linear":
-        return training.learning_rate * max(0.0, 1 - progress)
-    return training.learning_rate * (1 + math.cos(math.pi * min(1.0, progress))) / 2
+    left = max(0.0, 1 - progress)
+    if training.lr_scheduler_type == "cosine":
+        left = (1 + math.cos(math.pi * min(1.0, progress))) / 2
+    return training.learning_rate * (training.min_lr_rate + (1 - training.min_lr_rate) * left)
 
 
 def check_gap(gaps: list[float], floor: float, step: int, gap: float | None) -> None:

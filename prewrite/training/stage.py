@@ -35,10 +35,10 @@ class Stage:
     @property
     def shared_parts(self) -> dict[str, object]:
         """What every rank must have read alike, by name."""
-        data = self.data
+        data, requests = self.data, (self.requests.initial, self.held_out_requests)
         return {
             "the instruction rows": (data.rows, data.held_out_rows),
-            "the requests, by the policy's tokenizer and chat template": (self.requests, self.held_out_requests),
+            "the requests, by the policy's tokenizer and chat template": requests,
             "the train examples": data.train,
             "the dev examples": data.dev,
         }
@@ -47,7 +47,6 @@ class Stage:
 def load_stage(config: Config, tokenizer: Any) -> Stage:
     """Reads and checks all that needs no model. Raises UserError."""
     data = load_rewrite_data(config)
-    build_requests(data.rows, tokenizer, config.rollout)  # each is checked before a model loads
     held_out_requests = build_requests(data.held_out_rows, tokenizer, config.rollout)
     return Stage(config, data, Requests(config, data, tokenizer), held_out_requests)
 

@@ -3,6 +3,7 @@
 roll out -> score -> advantages -> batch -> optimizer steps (log-probs, loss, backward) -> push weights -> write down
 """
 
+import statistics
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,15 +17,20 @@ from prewrite.engine import distributed
 from prewrite.engine.weight_sync import push
 from prewrite.report import report_at_the_end
 from prewrite.reporting.console import Console
-from prewrite.training.checkpoint import save_checkpoint
+from prewrite.training.checkpoint import set_generators
 from prewrite.training.engines import Engines
 from prewrite.training.objectives.base import Objective, Parts
 from prewrite.training.progress import Progress, row_at
 from prewrite.training.rollout import roll_out
+from prewrite.training.saving import save_checkpoint
 from prewrite.training.schedule import check_gap, learning_rate_at, total_steps
 from prewrite.training.step_metrics import rollout_metrics
+from prewrite.training.stopping import Stopping
 from prewrite.training.update import Updater
 from prewrite.types import Rollout, Sample, Sampled, Scored
+
+ALIKE = 0.25  # share of different rewrites, of all in their groups, below which a batch's are nearly all alike
+STANDSTILL = 5  # such batches running, after which training ends
 
 
 class Trainer:
@@ -45,6 +51,7 @@ class Trainer:
             rollouts_per_step=config.rollouts_per_step(self.world.size),
         )
         self.seconds: dict[str, float] = {}
+        self.look: dict[str, float] = {}  # of the last rollout batch, where it ended with one
 
     def run(self) -> None:
         """Trains to the last step. Raises UserError past the share of failed calls."""
@@ -52,9 +59,19 @@ class Trainer:
         try:
             console.say(self.objective.outlook(self.total_steps, self.config.rollouts_per_step(self.world.size)))
             push(self.engines.policy, self.engines.sampler)
-            self._evaluate_untrained(console)
-            while self.progress.step < self.total_steps and self._affords_batch(console):
-                self._train_on_fresh_rollouts(console)
+            if self.engines.generators is None:
+                self._evaluate_untrained(console)
+            else:  # after all that starting an engine and pushing draws
+                set_generators(self.engines.generators, self.world)
+                console.bar.update(self.progress.step)
+            over = self._why_over()
+            with Stopping() as stopping:
+                while not over:
+                    over = self._train_on_fresh_rollouts(console)
+                    if stopping.agreed():
+                        self._save()
+                        raise KeyboardInterrupt
+            console.say(f"training ends after step {self.progress.step}: {over}")
             self.objective.finish(self.progress.step, self.engines.sampler)
             totals = {"steps": self.progress.step, "seconds": time.perf_counter() - started} | self.objective.counts()
         finally:
@@ -66,21 +83,28 @@ class Trainer:
             console.say(report_at_the_end(self.engines.journal.folder))
             console.say(f"run folder: {self.engines.journal.folder}")
 
-    def _affords_batch(self, console: Console) -> bool:
-        """Whether the budget has room for another rollout batch; where it has none, training ends here."""
-        if self.objective.affords(self.groups_per_batch * self.num_generations):
-            return True
-        console.say(f"training ends after step {self.progress.step}: the rest of the budget is for choosing")
-        if self.progress.step:
-            self._save()
-        return False
+    def _why_over(self) -> str:
+        """Why no rollout batch comes after this one; "" where one does. The same on every rank."""
+        if self.progress.step >= self.total_steps:
+            return "there are no more steps"
+        if self.progress.alike_batches >= STANDSTILL:
+            return (
+                f"in {STANDSTILL} batches running nearly all rewrites of a group were alike, and the policy learns "
+                "nothing more; next time a lower learning_rate, a higher entropy_coef or temperature, or more parents"
+            )
+        if not self.objective.affords(self.groups_per_batch * self.num_generations):
+            return "the rest of the budget is for choosing"
+        return ""
 
-    def _train_on_fresh_rollouts(self, console: Console) -> None:
-        """One rollout batch and the optimizer steps on it, each written down when it ends."""
+    def _train_on_fresh_rollouts(self, console: Console) -> str:
+        """One rollout batch and the optimizer steps on it, each written down when it ends; then `_why_over`."""
         started = time.perf_counter()
         self.seconds = {}
         rollouts, refills = self._collect()
         shared = rollout_metrics(rollouts, self.num_generations) | {"refills": float(refills)}
+        are_alike = shared["distinct_rewrites"] < ALIKE
+        self.progress.alike_batches = self.progress.alike_batches + 1 if are_alike else 0
+        over = ""
         self.engines.sampler.sleep()
         batch = self._batch(rollouts)
         first_step, row_gaps = self.progress.step + 1, {}
@@ -100,7 +124,8 @@ class Trainer:
                     metrics.get("sampler_gap"),
                 )
                 if not left:
-                    metrics |= self._after_batch(rollouts, batch, first_step)
+                    after, over = self._after_batch(rollouts, batch, first_step)
+                    metrics |= after
                 self._write_down(metrics, console, started)
                 started, self.seconds = time.perf_counter(), {}
         finally:
@@ -111,26 +136,32 @@ class Trainer:
                     seed=self.config.seed,
                     gaps=[row_gaps.get(row) for row in range(len(rollouts))],
                 )
+        if over or self._due(self.config.training.save_steps, first_step):
+            self._save()
+        return over
 
-    def _after_batch(self, rollouts: Sequence[Rollout], batch: Batch, first_step: int) -> dict[str, float]:
-        """What the last step of a rollout batch ends with: reference, push, held-out evaluation, checkpoint."""
+    def _after_batch(self, rollouts: Sequence[Rollout], batch: Batch, first_step: int) -> tuple[dict[str, float], str]:
+        """What the last step of a rollout batch ends with: reference, push, held-out evaluation.
+
+        Returns metrics, and `_why_over`.
+        """
         self._move_reference(first_step)
         with self._clock("push"):
             push(self.engines.policy, self.engines.sampler)
         metrics = self.objective.counts() | self._throughput(rollouts, batch)
         self.objective.remember(rollouts, first_step - 1)
-        is_last = self.progress.step >= self.total_steps
-        if is_last or self._due(self.config.selection.eval_steps, first_step):
+        over, self.look = self._why_over(), {}
+        if over or self._due(self.config.selection.eval_steps, first_step):
             with self._clock("dev"):
-                metrics |= self.objective.evaluate(self.progress.step, self.engines.sampler)
-        if is_last or self._due(self.config.training.save_steps, first_step):
-            self._save()
-        return metrics
+                self.look = self.objective.evaluate(self.progress.step, self.engines.sampler)
+        return metrics | self.look, over
 
     def _save(self) -> None:
-        journal = self.engines.journal
-        folder = distributed.broadcast(journal.folder if journal else None)
-        save_checkpoint(self.engines.policy, self.engines.tokenizer, folder / "checkpoints", self.progress.step)
+        """Once everything of the step is written down, which a resume cuts back to."""
+        scores = [[v for key, v in self.look.items() if key.startswith(kind)] for kind in ("dev_sampled", "dev_greedy")]
+        own = next(filter(None, scores), None)
+        save_checkpoint(self.config, self.engines, self.progress, statistics.fmean(own) if own else None)
+        self.engines.sampler.forget_prefixes()  # a run that is resumed here has none either
 
     def _collect(self) -> tuple[list[Rollout], int]:
         """A batch of scored groups, with advantages, and the number of refills it took.

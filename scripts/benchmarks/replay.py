@@ -2,8 +2,8 @@
 
     PYTHONPATH=. python scripts/benchmarks/replay.py docs/runs/verdicts-*.jsonl
 
-Prints one table a task. The truth of a rewrite is its mean on examples that the choice has not seen.
-Legend: R rewrites, E examples, K examples of a rewrite, O observed verdicts; y_RE is 1 right, 0 wrong, nan no verdict.
+Prints one table a task. The truth of a rewrite is its mean on examples that the choice has not seen. "estimate" and
+"race" are the package's own. Legend: R rewrites, E examples; y_RE is 1 right, 0 wrong, nan no verdict.
 """
 
 import argparse
@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from scipy import sparse
-from scipy.sparse.linalg import lsqr
 from scipy.stats import spearmanr
+
+from prewrite.training.objectives.estimate import estimate_worth
+from prewrite.training.objectives.race import plan_race, run_race
 
 GROUP = 8  # rewrites that share their examples in training
 KS = (4, 8, 16, 32)
@@ -63,20 +64,6 @@ def spread(y_RE: np.ndarray) -> Spread:
     )
 
 
-def crossed_ridge(rewrite_O: np.ndarray, example_O: np.ndarray, y_O: np.ndarray, count: int, by: Spread) -> np.ndarray:
-    """The effect of each of `count` rewrites, example difficulty taken out, both shrunk by their variances.
-
-    Minimises sum (y - mean - a[rewrite] - b[example])^2 / rest + |a|^2 / rewrite + |b|^2 / example: the best linear
-    unbiased prediction (Henderson 1975). The columns are scaled by their standard deviations, so one damping serves.
-    """
-    rows = np.arange(len(y_O))
-    shape = (len(y_O), count + int(example_O.max()) + 1)
-    scale = np.where(np.arange(shape[1]) < count, by.rewrite, by.example) ** 0.5
-    ones = sparse.csr_matrix((np.ones(2 * len(rows)), (np.tile(rows, 2), np.r_[rewrite_O, count + example_O])), shape)
-    solution = lsqr(ones @ sparse.diags(scale), y_O - y_O.mean(), damp=by.rest**0.5)[0]
-    return (solution * scale)[:count]
-
-
 def examples_seen(y_RE: np.ndarray, k: int, per_draw: int, rng: np.random.Generator) -> np.ndarray:
     """Which verdicts are paid for, [R, E]: each `per_draw` rewrites in turn share k examples of their own."""
     seen = np.zeros(y_RE.shape, dtype=bool)
@@ -85,13 +72,14 @@ def examples_seen(y_RE: np.ndarray, k: int, per_draw: int, rng: np.random.Genera
     return seen & ~np.isnan(y_RE)
 
 
-def judged(y_RE: np.ndarray, seen_RE: np.ndarray, by: Spread) -> dict[str, tuple[float, float]]:
+def judged(y_RE: np.ndarray, seen_RE: np.ndarray) -> dict[str, tuple[float, float]]:
     """Of each estimate: (rank correlation with the truth, truth of the 5% picked above the mean of all)."""
     truth_R = np.nanmean(np.where(seen_RE, np.nan, y_RE), axis=1)
-    rewrite_O, example_O = np.nonzero(seen_RE)
+    scores = {str(r): {e: float(y_RE[r, e]) for e in np.flatnonzero(seen)} for r, seen in enumerate(seen_RE)}
+    worth = estimate_worth(scores, dict.fromkeys(scores, 0))
     estimates = {
         "mean": np.nanmean(np.where(seen_RE, y_RE, np.nan), axis=1),
-        "ridge": crossed_ridge(rewrite_O, example_O, y_RE[seen_RE], len(y_RE), by),
+        "estimate": np.array([worth[name].mean for name in scores]),
     }
     picked = max(1, len(y_RE) // 20)
     return {
@@ -108,23 +96,24 @@ def flat(y_RE: np.ndarray, k: int, budget: int) -> int:
     return int(np.argmax(np.nanmean(y_RE[: budget // k, :k], axis=1)))
 
 
-def halving(y_RE: np.ndarray, start: int, budget: int) -> int:
-    """The best of `start` rewrites: each round costs the same, the better half goes on with new shared examples."""
-    rounds = max(1, int(np.ceil(np.log2(start / 2))))
-    left, end = np.arange(start), 0
-    best = 0
-    for _ in range(rounds):
-        end = min(y_RE.shape[1], end + max(1, budget // rounds // len(left)))
-        order = np.argsort(-np.nanmean(y_RE[left, :end], axis=1), kind="stable")
-        best, left = int(left[order[0]]), left[order[: max(1, len(left) // 2)]]
-    return best
+def race(y_RE: np.ndarray, candidates: int, budget: int) -> int:
+    """The winner of the package's race among the first `candidates`, by their means on the examples they share."""
+    asked = dict.fromkeys(map(str, range(candidates)), 0)
+
+    def ask(names: Sequence[str], examples: int) -> None:
+        asked.update(dict.fromkeys(names, examples))
+
+    def rank(names: Sequence[str]) -> Sequence[str]:
+        return sorted(names, key=lambda name: -np.nanmean(y_RE[int(name), : asked[name]]))
+
+    return int(run_race(list(asked), plan_race(budget, candidates, y_RE.shape[1]), ask, rank)[0])
 
 
 def allocation(y_RE: np.ndarray, budget: int, draws: int, rng: np.random.Generator) -> dict[str, float]:
     """Truth of the chosen above the mean of all, by way of spending `budget` verdicts; half the examples are unseen."""
     count, half = len(y_RE), y_RE.shape[1] // 2
     ways = {f"flat k={k}": (flat, k) for k in (*KS, 64) if k <= half and 2 <= budget // k <= count}
-    ways |= {f"halving n={n}": (halving, n) for n in (16, 32, 64, 128) if n <= count and 2 * n <= budget}
+    ways |= {f"race n={n}": (race, n) for n in (16, 32, 64, 128) if n <= count and plan_race(budget, n, half)}
     gains: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(draws):
         y = y_RE[rng.permutation(count)][:, rng.permutation(y_RE.shape[1])]
@@ -142,7 +131,7 @@ def report(table: Table, draws: int, rng: np.random.Generator) -> None:
     fixed = ", ".join(f"{name} {mean:.3f}" for name, mean in table.fixed.items())
     print(f"{fixed}; rewrites: mean {np.nanmean(y):.3f}, best {np.nanmean(y, axis=1).max():.3f} (as observed)")
     print(f"sd between rewrites {by.rewrite**0.5:.3f}, between examples {by.example**0.5:.3f}, rest {by.rest**0.5:.3f}")
-    print("\n| examples | shared by | rank corr. mean | ridge | picked 5% mean | ridge |")
+    print("\n| examples | shared by | rank corr. mean | estimate | picked 5% mean | estimate |")
     print("| --- | --- | --- | --- | --- | --- |")
     for k in (k for k in KS if k < examples):
         for shared, per_draw in (
@@ -152,11 +141,11 @@ def report(table: Table, draws: int, rng: np.random.Generator) -> None:
             ("all", count),
         ):
             told = [
-                judged(shuffled, examples_seen(shuffled, k, per_draw, rng), by)
+                judged(shuffled, examples_seen(shuffled, k, per_draw, rng))
                 for shuffled in (y[rng.permutation(count)] for _ in range(draws))
             ]
-            mean, ridge = (np.mean([one[name] for one in told], axis=0) for name in ("mean", "ridge"))
-            print(f"| {k} | {shared} | {mean[0]:.2f} | {ridge[0]:.2f} | {100 * mean[1]:+.1f} | {100 * ridge[1]:+.1f} |")
+            mean, ours = (np.mean([one[name] for one in told], axis=0) for name in ("mean", "estimate"))
+            print(f"| {k} | {shared} | {mean[0]:.2f} | {ours[0]:.2f} | {100 * mean[1]:+.1f} | {100 * ours[1]:+.1f} |")
     print("\n| verdicts | points above the mean rewrite, by way of choosing |\n| --- | --- |")
     for budget in BUDGETS:
         told = ", ".join(f"{n} {100 * gain:+.1f}" for n, gain in allocation(y, budget, 10 * draws, rng).items())

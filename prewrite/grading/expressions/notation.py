@@ -5,6 +5,8 @@ import re
 import unicodedata
 from pathlib import Path
 
+from prewrite.grading.expressions.words import spelled_parts
+
 _SUPERSCRIPT = {ord(c): p for c, p in zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿⁱˣ", "0123456789+-()nix", strict=True)}
 _SUBSCRIPT = {ord(c): p for c, p in zip("₀₁₂₃₄₅₆₇₈₉₊₋ₙ", "0123456789+-n", strict=True)}
 _SUPERSCRIPT_RUN = re.compile("[" + "".join(map(chr, _SUPERSCRIPT)) + "]+")
@@ -21,10 +23,11 @@ _INVISIBLE_COMMAND = re.compile(
 )
 _CURRENCIES = {"$": "dollars", "€": "euros", "£": "sterling", "¥": "yen", "₹": "rupees"}
 _MONEY = re.compile(
-    r"\s*(-?)\s*(?:\\?(\$)|(?:\\text\{)?([€£¥₹])\}?)\s*(-?(?:\d[\d,]*)?(?:\.\d+)?(?: (?:thousand|million"
+    r"\s*(-?)\s*(?:[A-Z]{0,2}\\?(\$)|(?:\\text\{)?([€£¥₹])\}?)\s*(-?(?:\d[\d,]*)?(?:\.\d+)?(?: (?:thousand|million"
     r"|billion|trillion))?)\s*\$?"
     r"|\s*()(?<!\S)(-?\d[\d,]*(?:\.\d+)?)\s?(\\\$|[€£¥₹])\s*"
 )
+_DECIMAL_COMMA = re.compile(r"^(-?\d{1,3}(?:\.\d{3})*),(\d\d)$")
 _ROW_GAP = re.compile(r"\uf8ff\s*\*?\[\s*-?[\d.]+\s*(?:pt|em|ex|mm|cm|in|mu|px)\s*\]")
 _NUMBER_GAP = re.compile(r"(?<=\d)(?:\{,\}|,?\\!|\\,|\\;|\\:)\s*(?=\d{3}(?!\d))")
 _SPACE_COMMAND = re.compile(r"\\[,;:!> ]|\\q?quad(?![a-zA-Z])|\\(?:hspace|vspace)\*?\{[^{}]*\}|~|\\$")
@@ -59,7 +62,8 @@ _ALIASES = tuple((sign, re.compile(pattern), replacement) for sign, pattern, rep
     ("_", r"_\s*\{?\s*\(\s*(\d+)\s*\)\s*\}?", r"_{\1}"),
     ("base", r"(?<=[\dA-Z])\s*(?:\\text\{\s*)?\(?\s*(?:in )?base[ -](\d+)\s*\)?\s*\}?\s*$", r"_{\1}"),
     ("'", r"^\s*(\d+)\s*'\s*(\d+)\s*(?:''|\")\s*$", r"\1 \\text{ft} \2 \\text{in}"),
-    ("h", r"(?<=\d)\s*h\s*(\d+)\s*m(?:in)?\s*$", r" \\text{h} \1 \\text{min}"),
+    ("mod", r"\(\s*\\?b?mod(?![a-z])\s*([^()]*)\)", r"\\pmod{\1}"),
+    ("min", r"(?<=\d)\s*min\.?\s*$", r" \\text{min}"),
     ("`", r"^\s*`([^`]+)`\s*$", r"\1"),
     ("**", r"^\s*\*\*([^*]+)\*\*\s*$", r"\1"),
     ("**", r"\*\*", "^"),
@@ -96,6 +100,7 @@ def normalise(answer: str) -> str:
         sign, amount, symbol = (
             (money[1], money[4], money[2] or money[3]) if money[4] else (money[5], money[6], money[7])
         )
+        amount = _DECIMAL_COMMA.sub(lambda cents: f"{cents[1].replace('.', '')}.{cents[2]}", amount or "")
         answer = rf"{sign}{amount}\text{{ {_CURRENCIES[symbol[-1]]}}}" if amount else answer
     text = _NUMBER_GAP.sub("", _plain_characters(answer))
     text = _INVISIBLE_COMMAND.sub(" ", _DELIMITER.sub(" ", _ROW_GAP.sub("\uf8ff", text.replace("\\\\", "\uf8ff"))))
@@ -104,6 +109,7 @@ def normalise(answer: str) -> str:
     if "." in text:
         text = _DOTTED.sub(r"\\overline{\1\2\3}", _ELLIPSIS.sub(r"\1.\2\\overline{\3\4}", text))
         text = _REPEATING.sub(_repeating_fraction, text)
+    text = spelled_parts(text) or text
     text = _COMBINATION.sub(_combination, text) if "C" in text or "P" in text else text
     text = _replaced(_ALIASES, _COMMAND.sub(lambda command: _SYNONYMS.get(command[0], command[0]), text))
     text = _TEXT_COMMAND.sub(_text_command, _INTERVAL.sub(_interval, text))

@@ -10,12 +10,14 @@ from fractions import Fraction
 from prewrite.grading.expressions.expression import Expressions
 from prewrite.grading.expressions.notation import canonical_words, without_text_commands
 from prewrite.grading.expressions.tree import Node, Unreadable, number, symbols_of
-from prewrite.grading.expressions.words import KNOWN_UNITS, OTHER_VALUE, scaled, size
+from prewrite.grading.expressions.words import KNOWN_UNITS, OTHER_VALUE, number_in_words, scaled, size
 
 MAX_LENGTH = 2_000
 
 _RELATIONS = {"=": "=", "<": "<", ">": ">", r"\le": "<=", r"\ge": ">=", r"\ne": "!=", r"\approx": "=", r"\in": "in"}
-_LETTERED_NUMBER = re.compile(r"(?=[A-Z]*\d)([0-9A-Z]*[A-Z][0-9A-Z]*)\s*_\s*\{?\s*(1[1-9]|2\d|3[0-6])\s*\}?")
+_LETTERED_NUMBER = re.compile(
+    r"(?=[A-Z]*\d)([0-9A-Z]*[A-Z][0-9A-Z]*)\s*_\s*\{?\s*(?:(1[1-9]|2\d|3[0-6])|\\text\{([a-z]+)\})\s*\}?"
+)
 _CLOCK = re.compile(
     r"(\d{1,2})(?=.*[:mM])(?:\s*:\s*([0-5]\d)(?:\s*:\s*([0-5]\d))?)?\s*(?:([aApP])\.?\s?[mM]\.?)?(?: o'clock)?"
 )
@@ -37,7 +39,7 @@ def parse(answer: str, thousands_commas: bool = True) -> Node:
     if clock := _CLOCK.fullmatch(without_text_commands(answer).strip()):
         return ("clock", int(clock[1]), int(clock[2] or 0), int(clock[3] or 0), (clock[4] or "").lower())
     if lettered := _LETTERED_NUMBER.fullmatch(answer):
-        return ("base", lettered[1], int(lettered[2]))
+        return ("base", lettered[1], int(lettered[2] or number_in_words(lettered[3]) or 0))
     return _Answers(answer).parse_all()
 
 
@@ -85,7 +87,7 @@ class _Answers(Expressions):
         if self.kind() == "text":
             return self.words()
         node, unit = self.measured()
-        start, in_parts = self.position, False
+        start, ratio = self.position, Fraction(1)
         while unit:
             self.separator()
             part, smaller = self.measured() if self.kind() == "number" else (node, "")
@@ -94,8 +96,8 @@ class _Answers(Expressions):
                 self.position = start
                 break
             node = ("add", (("mul", (node, number(str(Fraction(*sizes))))), part))
-            unit, start, in_parts = smaller, self.position, True
-        return ("parts", node, unit) if in_parts else ("unit", node, unit) if unit else node
+            unit, start, ratio = smaller, self.position, ratio * Fraction(*sizes)
+        return ("parts", node, unit, ratio) if ratio != 1 else ("unit", node, unit) if unit else node
 
     def measured(self) -> tuple[Node, str]:
         node = self.expression()

@@ -26,9 +26,10 @@ _ROUNDED_DIGITS = 6
 
 def same_scalar(gold: Node, answer: Node) -> bool:
     """Whether two trees that are single values mean the same."""
+    as_unit = gold if gold[0] != "num" else ("unit",)  # 5 m for 5, but 5 is no answer to 5m
+    gold, answer = _with_symbol_as_unit(gold, answer), _with_symbol_as_unit(answer, as_unit)
     if "parts" in (gold[0], answer[0]):
         return _same_quantity(gold, answer)
-    gold, answer = _with_symbol_as_unit(gold, answer), _with_symbol_as_unit(answer, gold)
     if units_conflict(_unit(gold), _unit(answer)):
         return False
     if "base" in (gold[0], answer[0]):
@@ -44,7 +45,10 @@ def same_scalar(gold: Node, answer: Node) -> bool:
 
 
 def _same_quantity(gold: Node, answer: Node) -> bool:
-    """Of two quantities with units, at least one of them in parts ("1 hour 15 minutes")."""
+    """Of two, one or both in parts ("1 hour 15 minutes"); one without a unit has that of the first or last."""
+    if "num" in (gold[0], answer[0]):
+        parts, plain = (gold, answer) if answer[0] == "num" else (answer, gold)
+        return any(_same_number(("mul", (plain, number(str(ratio)))), parts[1]) for ratio in (1, parts[3]))
     sizes = size(gold[2], answer[2]) if {gold[0], answer[0]} <= {"parts", "unit"} else None
     if sizes is None:
         return False
@@ -59,11 +63,11 @@ def _unit(node: Node) -> str:
 
 def _with_symbol_as_unit(node: Node, other: Node) -> Node:
     """`10 m^2` beside an answer that names its unit: what looks like a symbol is one too."""
-    if other[0] != "unit" or node[0] != "mul":
+    if other[0] not in ("unit", "parts") or node[0] != "mul":
         return node
     value = tuple(factor for factor in node[1] if not symbols_of(factor))
     words = [_unit_word(factor) for factor in node[1][len(value) :]]
-    return ("unit", ("mul", value), " ".join(map(str, words))) if value and None not in words else node
+    return ("unit", ("mul", value), " ".join(map(str, words))) if value and words and None not in words else node
 
 
 def _unit_word(node: Node) -> str | None:

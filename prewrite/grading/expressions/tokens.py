@@ -65,12 +65,14 @@ class Tokens:
             return [("sign", ":")]
         if token in _CONJUNCTIONS:
             return [("conjunction", token)]
-        after_operand = bool(self.tokens) and (self.tokens[-1][0] in ("number", "text") or self.tokens[-1][1] in ")}")
+        last = [kind for kind, _, _ in self.tokens[-2:]]
+        per_unit = last[:1] == ["text"] and self.tokens[-1][1] == "/"
+        after_operand = per_unit or last[-1:] in (["number"], ["text"]) or (last and self.tokens[-1][1] in ")}")
         is_unit = (
-            after_operand
+            bool(after_operand)
             and len(token) > 1
             and known_unit(token) is not None
-            and (spaced or token not in METRIC_SYMBOLS)
+            and (spaced or per_unit or token not in METRIC_SYMBOLS)
         )
         is_name = len(token) > _PRODUCT_WORD_LENGTH or (len(token) == _PRODUCT_WORD_LENGTH and token.isupper())
         if is_unit or is_name or token.lower() in _SHORT_WORDS:

@@ -6,7 +6,8 @@
 ("call", name, arguments)  ("log", base or None, a)  ("binom", n, k)
 ("abs" | "floor" | "ceil" | "factorial" | "degree" | "percent", a)
 ("base", digits, base)  ("unit", a, words)  ("matrix", rows)  ("det", rows)  ("ratio", parts)
-("parts", a, words) a quantity in parts, in the last one's unit   ("clock", hour, minute, second, "a" | "p" | "")
+("parts", a, words, ratio) a quantity in parts, in the last one's unit; how many of it make the first one
+("clock", hour, minute, second, "a" | "p" | "")
 ("list", items)  ("set", items)  ("tuple", opening, items, closing)  ("union", parts)  ("rel", signs, sides)
 """
 

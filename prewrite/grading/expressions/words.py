@@ -9,6 +9,7 @@ by value.
 
 import json
 import re
+from itertools import pairwise
 from pathlib import Path
 
 _ONES = (
@@ -93,6 +94,24 @@ def size(unit: str, other: str) -> tuple[int, int] | None:
         return None
     (one,), (another,) = names
     return next((((kind[one], kind[another])) for kind in _SIZES.values() if one in kind and another in kind), None)
+
+
+_PART = r"\d+(?:\.\d+)?\s?[a-zA-Z]+\.?"
+QUANTITY_IN_PARTS = re.compile(rf"(?<![\w.]){_PART}(?:,?\s?(?:and\s)?{_PART})+")
+_LETTERS = re.compile(r"([a-zA-Z]+)\.?")
+
+
+def spelled_parts(text: str) -> str | None:
+    """A quantity in parts ("1 h 15 m") with its units as TeX text, since they are no products of letters; else None."""
+    if not QUANTITY_IN_PARTS.fullmatch(text.strip()):
+        return None
+    words = [word for word in _LETTERS.findall(text) if word != "and"]
+    units = ["min" if word == "m" and words[index - 1][0] == "h" else word for index, word in enumerate(words)]
+    sizes = [size(*pair) for pair in pairwise(units)]
+    if not all(pair and pair[0] > pair[1] for pair in sizes):
+        return None
+    spelled = iter(units)
+    return _LETTERS.sub(lambda word: " " if word[1] == "and" else rf" \text{{{next(spelled)}}} ", text)
 
 
 def units_conflict(one: str, other: str) -> bool:

@@ -102,9 +102,11 @@ class Ledger:
         values = [self.value[row.dataset_name](known[text][example]) for text in texts if text for example in looked]
         return sum(values) / len(values) if values else float("nan")
 
-    def entry(self, index: int, text: str, worth: Mapping[str, Estimate]) -> dict[str, Any]:
-        """What best.json says of an instruction: the estimate, and the scores on the dev examples it was asked on."""
-        verdicts = list(self.of(index).dev.get(text, {}).values())
+    def entry(self, index: int, text: str, worth: Mapping[str, Estimate], beside: str) -> dict[str, Any]:
+        """What best.json says of an instruction: the estimate, and the scores on the examples that another one has too,
+        so that the two can be compared."""
+        dev = self.of(index).dev
+        verdicts = [verdict for example, verdict in dev.get(text, {}).items() if example in dev.get(beside, {})]
         return {"estimate": worth[text].mean, "sd": worth[text].sd, **self._summary(index, text, verdicts)}
 
     def write_line(

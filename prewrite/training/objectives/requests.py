@@ -12,7 +12,7 @@ from prewrite.errors import UserError
 from prewrite.training.objectives.estimate import Estimate, ranked
 from prewrite.training.objectives.rewrite_data import RewriteData
 from prewrite.training.progress import RowMemory
-from prewrite.training.rollout import build_request
+from prewrite.training.rollout import build_request, build_requests
 from prewrite.types import Example, InstructionRow
 
 NEAR_COPY = 0.9  # Levenshtein ratio above which two instructions are near-copies of one another
@@ -44,10 +44,14 @@ class Request:
 
 
 class Requests:
-    """The requests of a step's groups: drawn by seed from each row's brief, the same on every rank."""
+    """The requests of a step's groups: drawn by seed from each row's brief, the same on every rank.
+
+    initial: token ids of each row's own request. Raises UserError where one cannot be made or is too long.
+    """
 
     def __init__(self, config: Config, data: RewriteData, tokenizer: Any):
         self.config, self.data, self.tokenizer = config, data, tokenizer
+        self.initial = build_requests(data.rows, tokenizer, config.rollout)
         self.briefs = [Brief((Parent(row.instruction),)) for row in data.rows]
 
     def draw(self, index: int, key: str) -> Request:

@@ -145,7 +145,10 @@ class Rewrite:
         greedy = self._write(sampler, 1, greedy=True)
         sampled = self._write(sampler, num_sampled, greedy=False)
         with distributed.together("judging rewrites on held-out examples"):
-            return shown | self.held_out.evaluate(step, greedy, sampled) if self.held_out is not None else {}
+            if self.held_out is not None:
+                shown |= self.held_out.evaluate(step, greedy, sampled)
+        self._update_requests()  # from all that is known, as the start of a resumed run makes them
+        return shown
 
     def finish(self, step: int, sampler: Sampler) -> dict[str, float]:
         """The race among all rewrites, fresh ones where few are known, and the test of its winner. Collective."""

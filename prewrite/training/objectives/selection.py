@@ -213,12 +213,12 @@ class Selection:
         self.task_model.check_failure_share()  # of the whole look, before any of it is called the best
         entries = {}
         for index, (name, row) in enumerate(zip(self.ledger.names, self.data.rows, strict=True)):
-            memory, worth = self.ledger.of(index), self.ledger.worth(index)
+            memory, worth, initial = self.ledger.of(index), self.ledger.worth(index), row.instruction
             assert memory.best is not None
             entries[name] = {
                 "instruction": memory.best,
-                **self.ledger.entry(index, memory.best, worth),
-                "baseline": {"instruction": row.instruction, **self.ledger.entry(index, row.instruction, worth)},
+                **self.ledger.entry(index, memory.best, worth, initial),
+                "baseline": {"instruction": initial, **self.ledger.entry(index, initial, worth, memory.best)},
                 "step": memory.candidates[memory.best].step,
                 "num_candidates": len(memory.candidates),
                 "test": None if memory.claim is None else vars(memory.claim),

@@ -1,0 +1,218 @@
+"""Where the settings of TRL, open-r1 and the first PRewrite are here: for messages, and for docs/coming_over.md."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Settings of theirs, by one place here. old: their names. new: the setting here, "" where there is none."""
+
+    old: tuple[str, ...]
+    new: str
+    note: str = ""
+
+    def told(self) -> str:
+        """As the end of a message."""
+        return ": ".join(part for part in (f"here it is {self.new}" if self.new else "", self.note) if part)
+
+
+@dataclass(frozen=True)
+class OldValue:
+    """A value of theirs that is refused here, and what is equivalent."""
+
+    setting: str
+    value: object
+    instead: str
+
+
+def _moved(old: str, new: str, note: str = "") -> Moved:
+    return Moved(tuple(old.split()), new, note)
+
+
+MOVED = (
+    _moved("model_name_or_path", "policy.model"),
+    _moved("model_revision trust_remote_code", "", "give policy.model as a folder that holds the revision wanted"),
+    _moved("torch_dtype model_init_kwargs", "policy.dtype"),
+    _moved("bf16 fp16", "policy.dtype", "bfloat16 is the default; float16 is not offered"),
+    _moved("gradient_checkpointing_kwargs", "policy.gradient_checkpointing", "true or false is all"),
+    _moved("deepspeed ds3_gather_for_generation fsdp", "policy.zero_stage", "the rest of DeepSpeed's file is set here"),
+    _moved("num_processes", "", "the launcher has it: deepspeed --num_gpus N train.py ..."),
+    _moved(
+        "use_liger_kernel use_liger_loss",
+        "",
+        "log-probs are computed in chunks always: training.logprob_chunk_tokens",
+    ),
+    _moved(
+        "use_peft lora_r lora_alpha lora_dropout lora_target_modules load_in_4bit load_in_8bit",
+        "",
+        "all weights are trained",
+    ),
+    _moved(
+        "dataset_name",
+        "data.tasks",
+        "names of tasks, or data.instructions_file for rows of your own; a data set of your own is an entry of "
+        "custom_tasks",
+    ),
+    _moved(
+        "dataset_config dataset_configs dataset_train_split dataset_test_split",
+        "",
+        "a task has its own splits; files of your own: custom_tasks",
+    ),
+    _moved("dataset_prompt_column", "data.instructions_file", "its column is named instruction"),
+    _moved("test_size", "reward.examples_per_rewrite", "the first PRewrite's; the examples held out are data.dev_size"),
+    _moved("generate_dataset_seed data_seed", "seed"),
+    _moved(
+        "generate_model_name_or_path generate_model_offline",
+        "task_model.model",
+        "without task_model.base_url a server is started for it",
+    ),
+    _moved("generate_model_ip generate_model_port", "task_model.base_url", "as http://ip:port/v1"),
+    _moved("generate_system_prompt", "task_model.system_prompt"),
+    _moved("generate_model_temperature", "task_model.temperature"),
+    _moved("generate_model_max_new_tokens", "task_model.max_tokens"),
+    _moved("num_stage_steps", "", "a run is one stage; start the next from its best instruction: data.instruction"),
+    _moved("temperature", "rollout.temperature", "the policy's; the task model's is task_model.temperature"),
+    _moved("top_p", "rollout.top_p", "the policy's; the task model's is task_model.top_p"),
+    _moved(
+        "chat_template_kwargs",
+        "rollout.chat_template_kwargs",
+        "the policy's; the task model's is task_model.chat_template_kwargs",
+    ),
+    _moved("system_prompt", "rollout.meta_instruction", "it goes before the instruction, in the user turn"),
+    _moved("chat_template", "", "the policy's tokenizer brings it"),
+    _moved("vllm_gpu_memory_utilization gpu_memory_utilization", "rollout.gpu_memory_utilization"),
+    _moved("vllm_enable_sleep_mode", "rollout.sleep_level", "0, 1 or 2"),
+    _moved(
+        "vllm_max_model_length vllm_max_model_len max_seq_length",
+        "rollout.max_prompt_length",
+        "with rollout.max_completion_length: the engine takes their sum",
+    ),
+    _moved(
+        "use_vllm vllm_mode vllm_device vllm_dtype vllm_server_host vllm_server_port vllm_server_base_url "
+        "vllm_server_timeout",
+        "",
+        "rollouts always come from a vLLM engine in the training process; leave it out",
+    ),
+    _moved(
+        "vllm_importance_sampling_correction vllm_importance_sampling_mode",
+        "loss.sampler_correction",
+        "none, or one of TRL's four modes",
+    ),
+    _moved("vllm_importance_sampling_cap", "loss.sampler_bounds", "as [0, cap]"),
+    _moved("generation_batch_size", "training.steps_per_generation", "in micro-batches of a device"),
+    _moved(
+        "generation_kwargs repetition_penalty",
+        "",
+        "of sampling the policy there are rollout.temperature, top_p, top_k and min_p",
+    ),
+    _moved("warmup_ratio", "training.warmup_steps", "the ratio times max_steps"),
+    _moved("lr_scheduler_kwargs min_lr", "training.min_lr_rate", "min_lr_rate, or min_lr divided by learning_rate"),
+    _moved("optim optim_args", "", "AdamW it is, with training.adam_beta1, adam_beta2 and weight_decay"),
+    _moved("num_epochs epochs", "training.num_train_epochs"),
+    _moved("lr", "training.learning_rate"),
+    _moved(
+        "eval_strategy evaluation_strategy do_eval per_device_eval_batch_size num_generations_eval",
+        "selection.eval_steps",
+        "0 = only after the last step",
+    ),
+    _moved("save_strategy", "training.save_steps"),
+    _moved(
+        "save_total_limit save_only_model overwrite_output_dir resume_from_checkpoint",
+        "",
+        "every checkpoint is kept, a run folder is never written over, and no run is resumed",
+    ),
+    _moved(
+        "cosine_min_value_wrong cosine_max_value_wrong cosine_min_value_correct cosine_max_value_correct "
+        "cosine_max_len",
+        "reward.reward_kwargs",
+        'as {"cosine_scaled_reward": {"max_len": 1000}}, without cosine_',
+    ),
+    _moved(
+        "repetition_n_grams repetition_max_penalty",
+        "reward.reward_kwargs",
+        'as {"repetition_penalty_reward": {"ngram_size": 3, "max_penalty": -1.0}}',
+    ),
+    _moved(
+        "max_completion_len soft_punish_cache",
+        "reward.reward_kwargs",
+        'as {"soft_overlong_punishment": {"max_completion_len": 256, "soft_punish_cache": 64}}',
+    ),
+    _moved(
+        "log_completions num_completions_to_print wandb_log_unique_prompts log_unique_prompts",
+        "",
+        "log.jsonl in the run folder holds every rewrite; leave it out",
+    ),
+    _moved(
+        "report_to project_name wandb_project wandb_entity wandb_run_group",
+        "",
+        "metrics.jsonl in the run folder holds every step; leave it out",
+    ),
+    _moved("logging_strategy logging_first_step log_level", "training.logging_steps"),
+    _moved(
+        "push_to_hub hub_model_id hub_strategy hub_model_revision push_to_hub_revision",
+        "",
+        "a checkpoint is a model folder, to be uploaded by hand; leave it out",
+    ),
+    _moved(
+        "shuffle_dataset remove_unused_columns disable_dropout benchmarks callbacks",
+        "",
+        "nothing here does that; leave it out",
+    ),
+)
+
+SAME = (
+    "output_dir", "run_name", "seed", "meta_instruction", "num_generations", "max_prompt_length",
+    "max_completion_length", "top_k", "min_p", "vllm_tensor_parallel_size", "per_device_train_batch_size",
+    "gradient_accumulation_steps", "steps_per_generation", "num_iterations", "learning_rate", "lr_scheduler_type",
+    "warmup_steps", "weight_decay", "adam_beta1", "adam_beta2", "max_grad_norm", "max_steps", "num_train_epochs",
+    "save_steps", "logging_steps", "ddp_timeout", "eval_steps", "dtype", "attn_implementation",
+    "gradient_checkpointing", "torch_compile", "loss_type", "scale_rewards", "multi_objective_aggregation", "epsilon",
+    "epsilon_high", "delta", "sapo_temperature_pos", "sapo_temperature_neg", "importance_sampling_level", "beta",
+    "sync_ref_model", "ref_model_mixup_alpha", "ref_model_sync_steps", "mask_truncated_completions",
+    "top_entropy_quantile", "reward_funcs", "reward_weights",
+)  # fmt: skip
+"""Names of theirs that are the same here, each in one section."""
+
+OLD_VALUES = (
+    OldValue("policy.attn_implementation", "flash_attention_2", "packed, the default: no padding is computed"),
+    OldValue("policy.attn_implementation", "flash_attention_3", "packed, the default: no padding is computed"),
+    OldValue("policy.dtype", "float16", "bfloat16: float16 would need loss scaling, which is not here"),
+    OldValue("policy.dtype", "auto", "bfloat16, the default, or float32"),
+    OldValue("policy.zero_stage", 2, "1 (optimizer state), or 3 (weights and gradients too); null chooses"),
+    OldValue("policy.zero_stage", 0, "1, which takes less memory and computes the same"),
+    OldValue("training.lr_scheduler_type", "cosine_with_min_lr", "cosine, with training.min_lr_rate"),
+    OldValue("training.lr_scheduler_type", "constant_with_warmup", "constant, with training.warmup_steps"),
+    OldValue("training.max_steps", -1, "training.num_train_epochs alone: leave max_steps out"),
+    OldValue("loss.scale_rewards", True, '"group"'),
+    OldValue("loss.scale_rewards", False, '"none"'),
+    OldValue("loss.loss_type", "luspo", 'grpo with loss.importance_sampling_level "sequence" (GSPO), the nearest'),
+    OldValue("loss.epsilon_high", None, "the value of loss.epsilon, which TRL takes"),
+    OldValue("rollout.min_p", None, "0"),
+    OldValue("rollout.top_k", None, "0"),
+)
+
+DEFAULTS = (
+    ("loss.epsilon_high", "that of `epsilon`, 0.2"),
+    ("loss.sampler_correction", "sequence_mask"),
+    ("loss.sampler_bounds", "[0, 3.0]"),
+    ("training.lr_scheduler_type", "linear"),
+    ("training.adam_beta2", "0.999"),
+    ("training.logging_steps", "10"),
+    ("policy.gradient_checkpointing", "true"),
+    ("rollout.gpu_memory_utilization", "0.3"),
+    ("seed", "42"),
+)
+"""Settings whose default is another one in TRL, and TRL's."""
+
+
+def moved(key: str) -> Moved | None:
+    """Where a key of theirs is here."""
+    return next((row for row in MOVED if key in row.old), None)
+
+
+def instead_of(setting: str, value: object) -> str:
+    """What to write for a value of theirs; "" where it is none."""
+    for row in OLD_VALUES:
+        if row.setting == setting and row.value == value and type(row.value) is type(value):
+            return row.instead
+    return ""

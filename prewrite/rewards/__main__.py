@@ -1,0 +1,105 @@
+"""Lists the rewards, or tries one on a file:  python -m prewrite.rewards [NAME FILE [--set key=value ...]]"""
+
+import inspect
+import io
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from prewrite.errors import UserError
+from prewrite.rewards import REWARDS, Reward, score_completions
+from prewrite.secrets import ArgumentParser
+from prewrite.tasks.base import KINDS
+from prewrite.tasks.files import read_rows
+
+_SHOWN = 70
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit codes: 0, and 2 for a fault of the user's, told in one message."""
+    parser = ArgumentParser("python -m prewrite.rewards", description=str(__doc__))
+    parser.add_argument("name", nargs="?", help="a reward, or your own as package.module:function")
+    parser.add_argument("file", nargs="?", type=Path, help="JSONL, CSV or parquet: `completion`, and the row's columns")
+    parser.add_argument("--set", action="append", default=[], metavar="key=value", dest="parameters")
+    parsed = parser.parse_args(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        if parsed.name is None:
+            print("\n".join(table()))
+        elif parsed.file is None:
+            raise UserError(f"{parsed.name}: give a file to try it on, with `completion` and the row's columns")
+        else:
+            print("\n".join(tried(parsed.name, parsed.file, dict(map(_parameter, parsed.parameters)))))
+    except UserError as error:
+        print(f"python -m prewrite.rewards: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def table() -> list[str]:
+    """A line a reward: what it scores, its range, arguments and what it needs."""
+    rows = [("reward", "of", "range", "needs", "arguments")] + [
+        (
+            reward.name,
+            " or ".join({"rewrite": "rewrites", "solve": "solutions"}[name] for name in reward.objectives),
+            "{:g} to {:g}".format(*reward.range),
+            _needs(reward),
+            ", ".join(map(_argument, reward.parameters.values())) or "-",
+        )
+        for reward in REWARDS.values()
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def tried(name: str, path: Path, parameters: Mapping[str, Any]) -> list[str]:
+    """A line a row, its score and its completion, and the mean."""
+    rows = read_rows(path)
+    texts = [_text(row.get("completion"), f"{path}: row {number}") for number, row in enumerate(rows, start=1)]
+    columns = [{key: value for key, value in row.items() if key != "completion"} for row in rows]
+    scores = score_completions(name, texts, columns, **parameters)
+    lines = [
+        f"{'-' if score is None else format(score, '.4g'):>8}  {' '.join(text.split())[:_SHOWN]}"
+        for score, text in zip(scores, texts, strict=True)
+    ]
+    given = [score for score in scores if score is not None]
+    mean = f"mean {sum(given) / len(given):.4g} over {len(given)}" if given else "no score"
+    missing = len(scores) - len(given)
+    return [*lines, mean + (f"; {missing} without a verdict, or another reward's" if missing else "")]
+
+
+def _needs(reward: Reward) -> str:
+    needs = list(reward.columns)
+    if reward.asking is not None:
+        needs.append("the task model's answers" + ("" if reward.kinds == KINDS else f" ({', '.join(reward.kinds)})"))
+    return ", ".join(needs) or "-"
+
+
+def _argument(parameter: inspect.Parameter) -> str:
+    return parameter.name if parameter.default is parameter.empty else f"{parameter.name}={parameter.default}"
+
+
+def _parameter(text: str) -> tuple[str, Any]:
+    key, equals, raw = text.partition("=")
+    if not equals or not key:
+        raise UserError("--set: the rule is key=value, with an argument of the reward")
+    try:
+        return key, json.loads(raw)
+    except ValueError:
+        return key, raw  # a bare word is text
+
+
+def _text(completion: object, where: str) -> str:
+    """The text of a completion, which TRL's data sets also write as a list of messages."""
+    if isinstance(completion, list) and completion and isinstance(completion[-1], dict):
+        completion = completion[-1].get("content")
+    if not isinstance(completion, str):
+        raise UserError(f"{where}: `completion` must be a text, or a list of messages with `content`")
+    return completion
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,41 @@
+"""SIGTERM, SIGINT (Ctrl-C) and SIGUSR1 while a run trains: the step is finished and saved before the run leaves."""
+
+import os
+import signal
+from types import FrameType
+from typing import Any
+
+from prewrite.engine import distributed
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+
+
+class Stopping:
+    """While open, a signal is a wish, on which the ranks agree after each rollout batch. A second Ctrl-C ends it now.
+
+    A second SIGTERM does not: launchers send one after the SIGINT that the terminal sent already, or one each.
+    """
+
+    def __init__(self) -> None:
+        self.seen: set[int] = set()
+        self._earlier: dict[int, Any] = {}
+
+    def __enter__(self) -> "Stopping":
+        self._earlier = {signum: signal.signal(signum, self._wish) for signum in SIGNALS}
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        for signum, handler in self._earlier.items():
+            signal.signal(signum, handler)
+
+    def agreed(self) -> bool:
+        """Whether a rank was asked to stop. A collective."""
+        return any(distributed.gather(bool(self.seen)))
+
+    def _wish(self, signum: int, frame: FrameType | None) -> None:
+        if signum == signal.SIGINT and signum in self.seen:
+            self._earlier[signum](signum, frame)
+        if not self.seen and os.environ.get("LOCAL_RANK", "0") == "0":
+            words = "train.py: stopping after this step, with a checkpoint; Ctrl-C once more leaves at once"
+            os.write(2, f"{words}\n".encode())  # print is not made for a signal's handler
+        self.seen.add(signum)

@@ -1,0 +1,319 @@
+"""Checkpoints and --resume: what is whole is gone on from, exactly; what is not is passed over, in words."""
+
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from prewrite.config.changes import MAY_CHANGE
+from prewrite.config.loading import load_config
+from prewrite.config.run import sections
+from prewrite.engine.distributed import World
+from prewrite.errors import UserError
+from prewrite.reporting.journal import Journal
+from prewrite.training.checkpoint import MANIFEST, facts_of, newest_whole
+from prewrite.training.resume import go_back
+from prewrite.training.saving import _drop_old
+from prewrite.training.stopping import Stopping
+from tests.fault_server import FaultServer
+from tests.launching import SMALL, finish, launched, start, with_settings
+from tests.test_train import a_label, read_lines
+
+CONFIG = "configs/quickstart.json"
+ALONE = World(0, 1, torch.device("cpu"))
+LINES = ("log.jsonl", "metrics.jsonl", "dev.jsonl")
+
+
+def make_checkpoint(run: Path, step: int, ranks: int = 1, score: float | None = None) -> Path:
+    """One without weights, which nothing here reads, as a run leaves it."""
+    folder = run / "checkpoints" / f"step_{step:06d}"
+    folder.mkdir(parents=True)
+    lines = {name: path.stat().st_size if (path := run / name).exists() else 0 for name in LINES}
+    state = {"step": step, "ranks": ranks, "lines": lines, "score": score}
+    (folder / "state.json").write_text(json.dumps(state))
+    (folder / "progress.json").write_text(json.dumps({"step": step}))
+    (folder / "best.json").write_text(json.dumps({"step": step}))
+    files = {path.name: facts_of(path) for path in sorted(folder.iterdir())}
+    (folder / MANIFEST).write_text(json.dumps(files))
+    return folder
+
+
+def make_run(tmp_path: Path, *steps: int, ranks: int = 1) -> tuple[Path, Any]:
+    """A run folder with a line in each file, and a checkpoint, for each step."""
+    config = load_config(CONFIG, [f"output_dir={tmp_path}", "run_name=run"])
+    journal = Journal(config)
+    for step in steps:
+        journal.write_step({"step": step})
+        journal.write_dev({"step": step})
+        make_checkpoint(journal.folder, step, ranks)
+    return journal.folder, config
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "truncated": lambda folder: (folder / "progress.json").write_bytes(b"{"),
+    "emptied": lambda folder: (folder / "state.json").write_bytes(b""),
+    "bit-flipped": lambda folder: flip(folder / "progress.json"),
+    "missing": lambda folder: (folder / "best.json").unlink(),
+    "manifest flipped": lambda folder: flip(folder / MANIFEST),
+    "manifest missing": lambda folder: (folder / MANIFEST).unlink(),
+    "manifest emptied": lambda folder: (folder / MANIFEST).write_bytes(b""),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_broken_newest_checkpoint_is_passed_over_and_said_so(
+    tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, config = make_run(tmp_path, 2, 4)
+    DAMAGE[damage](run / "checkpoints" / "step_000004")
+    journal = Journal(config, "resume")
+    checkpoint = go_back(journal, config, ALONE)
+    assert checkpoint is not None
+    assert checkpoint.step == checkpoint.progress().step == 2
+    told = capsys.readouterr().out
+    assert "broken" in told
+    assert "step_000004" in told
+    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["broken_step_000004", "step_000002"]
+
+
+def test_lines_after_the_checkpoint_are_taken_out_and_half_a_line_too(tmp_path: Path) -> None:
+    run, config = make_run(tmp_path, 2, 4)
+    for name in ("metrics.jsonl", "log.jsonl"):
+        with (run / name).open("a") as file:
+            file.write('{"step": 5, "rew')
+    (run / "best.json").write_text('{"step": 5}')
+    (run / "checkpoints" / ".step_000006.part").mkdir()
+    assert go_back(Journal(config, "resume"), config, ALONE)
+    assert [line["step"] for line in read_lines(run / "metrics.jsonl")] == [2, 4]
+    assert (run / "log.jsonl").read_text() == ""
+    assert json.loads((run / "best.json").read_text()) == {"step": 4}
+    assert not (run / "checkpoints" / ".step_000006.part").exists()
+
+
+def test_lines_that_the_checkpoint_knows_and_the_folder_lacks_are_told(tmp_path: Path) -> None:
+    run, config = make_run(tmp_path, 2)
+    (run / "dev.jsonl").write_text("")
+    with pytest.raises(UserError, match=r"dev\.jsonl has 0 bytes"):
+        go_back(Journal(config, "resume"), config, ALONE)
+    assert read_lines(run / "metrics.jsonl"), "nothing is cut before all is checked"
+
+
+def test_without_a_checkpoint_the_run_starts_at_step_0_and_the_old_lines_are_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, config = make_run(tmp_path, 2)
+    shutil.rmtree(run / "checkpoints")
+    assert go_back(Journal(config, "resume"), config, ALONE) is None
+    assert "starts at step 0" in capsys.readouterr().out
+    assert read_lines(tmp_path / "run.old-1" / "metrics.jsonl") == [{"step": 2}]
+    assert not (run / "metrics.jsonl").exists()
+    assert (run / "config.json").exists()
+
+
+def test_where_every_checkpoint_is_broken_nothing_is_touched(tmp_path: Path) -> None:
+    run, config = make_run(tmp_path, 2)
+    flip(run / "checkpoints" / "step_000002" / "progress.json")
+    with pytest.raises(UserError, match="no checkpoint is whole"):
+        go_back(Journal(config, "resume"), config, ALONE)
+    assert (run / "checkpoints" / "step_000002").exists()
+    assert read_lines(run / "metrics.jsonl") == [{"step": 2}]
+
+
+def test_another_number_of_ranks_is_refused_in_words(tmp_path: Path) -> None:
+    _, config = make_run(tmp_path, 2, ranks=2)
+    with pytest.raises(UserError, match="written by 2 ranks, and 1 are here"):
+        go_back(Journal(config, "resume"), config, ALONE)
+
+
+def test_a_run_is_gone_on_with_or_set_aside_but_never_written_over(tmp_path: Path) -> None:
+    run, config = make_run(tmp_path, 2)
+    with pytest.raises(UserError, match="--resume"):
+        Journal(config)
+    for number in (1, 2):
+        Journal(config, "overwrite").write_step({"step": 7 + number})
+        assert read_lines(run / "metrics.jsonl") == [{"step": 7 + number}]
+    assert read_lines(tmp_path / "run.old-1" / "metrics.jsonl") == [{"step": 2}]
+    assert read_lines(tmp_path / "run.old-2" / "metrics.jsonl") == [{"step": 8}]
+
+
+def test_settings_that_decide_what_is_learned_cannot_change_in_the_middle(tmp_path: Path) -> None:
+    run, _ = make_run(tmp_path, 2)
+    here = [f"output_dir={tmp_path}", "run_name=run"]
+    before = (run / "config.json").read_text()
+    changed = [*here, "learning_rate=1", "seed=7", "max_steps=99"]
+    with pytest.raises(UserError, match=r"(?s)  - seed: 1 there, 7 now.*training\.learning_rate") as refused:
+        Journal(load_config(CONFIG, changed), "resume")
+    assert "max_steps" not in str(refused.value)
+    assert (run / "config.json").read_text() == before
+    Journal(load_config(CONFIG, [*here, "max_steps=99", "save_steps=3"]), "resume")
+    assert json.loads((run / "config.json").read_text())["training"]["max_steps"] == 99
+
+
+def test_the_table_of_what_may_change_names_settings_that_there_are() -> None:
+    known = {where: set(model.model_fields) for where, model in sections()}
+    assert {where: keys - known[where] for where, keys in MAY_CHANGE.items() if keys - known[where]} == {}
+
+
+def test_the_newest_checkpoint_is_the_one_of_the_latest_step(tmp_path: Path) -> None:
+    run, _ = make_run(tmp_path, 2, 10)
+    checkpoint, broken = newest_whole(run / "checkpoints")
+    assert checkpoint is not None
+    assert (checkpoint.step, broken) == (10, {})
+
+
+@pytest.fixture(scope="session")
+def talkative_model(random_model: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The random model, to which every twelfth token is an end: rewrites that are whole, short, and all different."""
+    folder = shutil.copytree(random_model, tmp_path_factory.mktemp("talkative") / "model")
+    file = folder / "generation_config.json"
+    settings = json.loads(file.read_text())
+    file.write_text(json.dumps(settings | {"eos_token_id": [settings["eos_token_id"], *range(100, 4096, 12)]}))
+    return str(folder)
+
+
+def training(ranks: int, output_dir: Path, model: str, server: FaultServer, *settings: str) -> list[str]:
+    """The command of a small run in float32 that looks, changes its requests, and saves every second step."""
+    own = (
+        *(f"output_dir={output_dir}", f"policy.model={model}", f"base_url={server.base_url}", "task_model.model=task"),
+        *("policy.dtype=float32", "learning_rate=1e-4", "max_steps=4", "save_steps=2", "eval_steps=2", "num_sampled=1"),
+        *("num_parents=2", "context_share=0.5", "beta=0.04", "sync_ref_model=true", "ref_model_sync_steps=1"),
+    )
+    arguments = ["train.py", *SMALL, *with_settings(*own, *settings)]
+    return launched(ranks, *arguments) if ranks > 1 else [sys.executable, *arguments]
+
+
+def told(run: Path) -> dict[str, list[dict[str, Any]]]:
+    """What the run wrote down, without how long it took."""
+    clocks = ("seconds/", "tokens_per_second/", "rewrites_per_second")
+    return {
+        name: [{k: v for k, v in line.items() if not k.startswith(clocks)} for line in read_lines(run / name)]
+        for name in LINES
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_run_that_is_killed_and_resumed_ends_as_one_that_was_not(
+    tmp_path: Path, talkative_model: str, ranks: int
+) -> None:
+    with FaultServer(a_label) as server:
+        code, stdout, stderr = finish(start(training(ranks, tmp_path / "whole", talkative_model, server), ranks=ranks))
+        assert code == 0, stdout[-3000:] + stderr[-3000:]
+        killed = tmp_path / "killed" / "quickstart"
+        command = training(ranks, tmp_path / "killed", talkative_model, server)
+        process = start(command, ranks=ranks)
+        deadline = time.monotonic() + 400
+        # Step 3 is written down and no checkpoint has it; its lines must not be there twice.
+        while '"step": 3' not in (lines.read_text() if (lines := killed / "metrics.jsonl").exists() else ""):
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGKILL)
+        finish(process)
+        latest = max(path.name for path in (killed / "checkpoints").glob("step_*"))
+        code, stdout, stderr = finish(start([*command, "--resume"], ranks=ranks))
+        assert code == 0, stdout[-3000:] + stderr[-3000:]
+    whole = tmp_path / "whole" / "quickstart"
+    assert f"going on after step {int(latest[-1])}, from" in stdout
+    first, second = told(whole), told(killed)
+    assert [line["step"] for line in second["metrics.jsonl"]] == [0, 1, 2, 3, 4]
+    assert any(line["grad_norm"] for line in first["metrics.jsonl"][3:]), "steps after the checkpoint teach"
+    assert second == first
+    for model in ("", "reference"):
+        before, ours, theirs = (
+            load_file(run / "checkpoints" / step / model / "model.safetensors")
+            for run, step in ((whole, "step_000002"), (whole, "step_000004"), (killed, "step_000004"))
+        )
+        assert max(float((ours[name] - before[name]).abs().max()) for name in ours) > 1e-5, "weights move"
+        assert max(float((ours[name] - theirs[name]).abs().max()) for name in ours) < 1e-6
+
+
+@pytest.mark.slow
+def test_a_signal_ends_the_run_after_its_step_with_a_checkpoint(tmp_path: Path, talkative_model: str) -> None:
+    with FaultServer(a_label) as server:
+        command = training(1, tmp_path, talkative_model, server, "max_steps=2000", "save_steps=0", "eval_steps=0")
+        process = start(command)
+        run = tmp_path / "quickstart"
+        deadline = time.monotonic() + 400
+        while '"step": 1' not in (lines.read_text() if (lines := run / "metrics.jsonl").exists() else ""):
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        code, _, stderr = finish(process, timeout=120)
+    assert code == 130, stderr[-3000:]
+    assert "stopping after this step" in stderr
+    assert "Traceback" not in stderr
+    last = read_lines(run / "metrics.jsonl")[-1]["step"]
+    checkpoint, broken = newest_whole(run / "checkpoints")
+    assert checkpoint is not None
+    assert (checkpoint.step, broken) == (last, {})
+    assert {line["step"] for line in read_lines(run / "log.jsonl")} == set(range(1, last + 1))
+
+
+def test_a_second_ctrl_c_leaves_at_once_and_a_second_sigterm_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("prewrite.training.stopping.distributed.gather", lambda value: [False, value])
+    with Stopping() as stopping:
+        assert not stopping.agreed()
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stopping.agreed()
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+FILL_THE_DISK = """
+import resource, signal, sys
+from pathlib import Path
+import torch
+from prewrite.errors import UserError
+from prewrite.training.saving import _faults_told
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
+draft = Path(sys.argv[1], ".step_000002.part")
+draft.mkdir()
+try:
+    with _faults_told(draft):
+        torch.save({"a": torch.zeros(1 << 20)}, draft / "rank_00000.pt")
+except UserError as error:
+    print(error)
+"""
+
+
+def test_a_file_that_cannot_be_written_whole_is_told_in_words(tmp_path: Path) -> None:
+    code, stdout, stderr = finish(start([sys.executable, "-c", FILL_THE_DISK, str(tmp_path)]))
+    assert code == 0, stderr
+    assert "step_000002 cannot be written" in stdout
+    assert "Earlier ones are as they were" in stdout
+
+
+def test_beyond_the_limit_the_oldest_go_and_the_best_stays(tmp_path: Path) -> None:
+    for step, score in ((2, 0.5), (4, 0.9), (6, 0.4), (8, None), (10, 0.6)):
+        make_checkpoint(tmp_path, step, score=score)
+    folder = tmp_path / "checkpoints"
+
+    def left(limit: int | None) -> list[int]:
+        _drop_old(folder, limit)
+        return sorted(int(path.name[5:]) for path in folder.iterdir())
+
+    assert left(None) == [2, 4, 6, 8, 10]
+    assert left(3) == [4, 8, 10]
+    assert left(2) == [4, 10]
+    assert left(1) == [10]

@@ -318,13 +318,13 @@ def test_a_run_ends_with_its_report(
     objective.summary = lambda: "the outcome"
     one = SimpleNamespace(
         config=load_config("configs/quickstart.json", []),
-        engines=SimpleNamespace(policy=None, sampler=None, journal=journal),
+        engines=SimpleNamespace(policy=None, sampler=None, generators=None, journal=journal),
         objective=objective,
         progress=SimpleNamespace(step=0),
         world=SimpleNamespace(is_main=True, size=1),
         total_steps=0,
     )
-    one._evaluate_untrained = lambda console: None
+    one._evaluate_untrained, one._why_over = (lambda _: None), (lambda: "there are no steps")
     trainer.Trainer.run(one)  # type: ignore[arg-type]  # a run of no step
     assert "4,321" in (folder / "report.html").read_text(encoding="utf-8")  # written after the totals
     assert f"the outcome\nreport: {folder / 'report.html'}\n" in capsys.readouterr().out

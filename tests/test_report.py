@@ -9,16 +9,19 @@ import shutil
 import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import plotly.graph_objects as go
 import pytest
 
+from prewrite.config.loading import load_config
 from prewrite.errors import UserError
 from prewrite.report import report_at_the_end, story
 from prewrite.report.__main__ import main
 from prewrite.report.folder import read_folder, read_folders
 from prewrite.report.page import report_page, write_report
+from prewrite.training import trainer
 
 INITIAL = "Say what the sentence feels like."
 HOSTILE = (
@@ -300,6 +303,56 @@ def test_a_report_that_fails_is_one_line_at_a_runs_end(folder: Path) -> None:
     assert line.startswith("no report (UserError: ")
     assert line.endswith(f"; to try again: python -m prewrite.report {folder}")
     assert "\n" not in line
+
+
+def test_a_run_ends_with_its_report(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(trainer, "push", lambda *_: None)
+    journal = SimpleNamespace(folder=folder, write_step=lambda _: None)
+    journal.write_totals = lambda totals: (folder / "totals.json").write_text(json.dumps(totals))
+    (folder / "totals.json").unlink()
+    objective = SimpleNamespace(
+        outlook=lambda *_: "", evaluate=lambda *_: {}, finish=lambda *_: None, counts=lambda: {"task_calls": 4321}
+    )
+    objective.summary = lambda: "the outcome"
+    one = SimpleNamespace(
+        config=load_config("configs/quickstart.json", []),
+        engines=SimpleNamespace(policy=None, sampler=None, generators=None, journal=journal),
+        objective=objective,
+        progress=SimpleNamespace(step=0),
+        world=SimpleNamespace(is_main=True, size=1),
+        total_steps=0,
+    )
+    one._evaluate_untrained, one._why_over = (lambda _: None), (lambda: "there are no steps")
+    trainer.Trainer.run(one)  # type: ignore[arg-type]  # a run of no step
+    assert "4,321" in (folder / "report.html").read_text(encoding="utf-8")  # written after the totals
+    assert f"the outcome\nreport: {folder / 'report.html'}\n" in capsys.readouterr().out
+
+
+EVALUATION = {
+    "task": "toy",
+    "test_split": "toy test",
+    "rows": [
+        {"role": "initial", "instruction": INITIAL, "summary": {"n": 90, "accuracy": None}, "against": {}},
+        {
+            "role": "rank 1",
+            "instruction": HOSTILE,
+            "summary": {"n": 90, "accuracy": {"value": 0.625, "interval": {"low": 0.512, "high": 0.718}}},
+            "against": {"initial": {"p_value": 0.0123, "wins": 31, "losses": 12, "ties": 47}},
+        },
+        "no row",
+    ],
+}
+
+
+def test_the_table_of_evaluate_is_shown(folder: Path) -> None:
+    (folder / "evaluation_toy.json").write_text(json.dumps(EVALUATION))
+    words = Reader(report_page(read_folder(folder))).words
+    table = words.partition("Test split: toy")[2].partition("Training")[0]
+    assert "62.5% [51.2%, 71.8%]" in table
+    assert "31 won, 12 lost, p 0.012" in table
+    assert HOSTILE in table
 
 
 @pytest.mark.slow

@@ -268,15 +268,40 @@ def test_a_signal_ends_the_run_after_its_step_with_a_checkpoint(tmp_path: Path, 
 
 def test_a_second_ctrl_c_leaves_at_once_and_a_second_sigterm_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("prewrite.training.stopping.distributed.gather", lambda value: [False, value])
-    with Stopping() as stopping:
-        assert not stopping.agreed()
-        for _ in range(2):
-            os.kill(os.getpid(), signal.SIGTERM)
-        os.kill(os.getpid(), signal.SIGINT)
-        assert stopping.agreed()
-        with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), signal.SIGINT)
+
+    def asked() -> None:
+        with Stopping() as stopping:
+            assert not stopping.agreed()
+            for signum in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
+                os.kill(os.getpid(), signum)
+            assert stopping.agreed()
+            with pytest.raises(KeyboardInterrupt):
+                os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        asked()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_rank_that_was_not_asked_stops_with_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("prewrite.training.stopping.distributed.gather", lambda value: [True, value])
+    with pytest.raises(KeyboardInterrupt), Stopping() as stopping:
+        assert stopping.agreed()
+
+
+def test_what_ends_the_last_step_is_told_and_the_run_counts_as_stopped(capsys: pytest.CaptureFixture[str]) -> None:
+    def end(*asked: int) -> None:
+        with Stopping():
+            for signum in asked:
+                os.kill(os.getpid(), signum)
+            raise UserError("the endpoint is gone")
+
+    with pytest.raises(UserError):
+        end()
+    assert capsys.readouterr().err == ""
+    with pytest.raises(KeyboardInterrupt):
+        end(signal.SIGTERM)
+    assert "the endpoint is gone" in capsys.readouterr().err
 
 
 FILL_THE_DISK = """

@@ -2,10 +2,12 @@
 
 import os
 import signal
+import sys
 from types import FrameType
 from typing import Any
 
 from prewrite.engine import distributed
+from prewrite.errors import RankFailure, UserError
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
@@ -24,13 +26,21 @@ class Stopping:
         self._earlier = {signum: signal.signal(signum, self._wish) for signum in SIGNALS}
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """A run that was asked to stop leaves by KeyboardInterrupt, whatever has ended its last step."""
         for signum, handler in self._earlier.items():
             signal.signal(signum, handler)
+        if not self.seen or not isinstance(error, KeyboardInterrupt | UserError | RankFailure | None):
+            return
+        if isinstance(error, UserError):  # the launcher ends a server that is started here; or the disk is full
+            print(f"train.py: {error}", file=sys.stderr, flush=True)
+        self._earlier[signal.SIGINT](signal.SIGINT, None)  # which also ignores what launchers send from now on
 
     def agreed(self) -> bool:
-        """Whether a rank was asked to stop. A collective."""
-        return any(distributed.gather(bool(self.seen)))
+        """Whether a rank was asked to stop, and so all of them are. A collective."""
+        if any(distributed.gather(bool(self.seen))):
+            self.seen.add(signal.SIGTERM)
+        return bool(self.seen)
 
     def _wish(self, signum: int, frame: FrameType | None) -> None:
         if signum == signal.SIGINT and signum in self.seen:

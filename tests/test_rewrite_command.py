@@ -107,7 +107,9 @@ def test_a_checkpoint_of_a_run_rewrites_with_the_runs_own_request(tmp_path: Path
         [InstructionRow(row, "none") for row in rows], AutoTokenizer.from_pretrained(MODEL), settings
     )
     expected = [greedy_by_transformers(request, 64) for request in requests]
-    wanted = [_written(InstructionRow(row, "none"), [sample(text)], META) for row, text in zip(rows, expected)]
+    wanted = [
+        _written(InstructionRow(row, "none"), [sample(text)], META) for row, text in zip(rows, expected, strict=True)
+    ]
     assert [json.loads(line)["instruction"] for line in out.read_text().splitlines()] == [
         text for one in wanted for text in one.rewrites
     ]

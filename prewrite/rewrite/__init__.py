@@ -1,0 +1,1 @@
+"""A trained rewriter in use: `python -m prewrite.rewrite`."""

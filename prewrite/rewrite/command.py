@@ -1,0 +1,120 @@
+"""The work of `python -m prewrite.rewrite`: instructions in, rewrites out, read and cleaned as in training."""
+
+import argparse
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from prewrite.asking import MINI_BATCH
+from prewrite.asking.cleaning import clean_rewrite
+from prewrite.asking.guards import quotes_request
+from prewrite.config import PolicySettings, RolloutSettings
+from prewrite.config.loading import load_config
+from prewrite.engine import distributed
+from prewrite.engine.policy import load_tokenizer, quiet_libraries
+from prewrite.engine.sampler import Sampler
+from prewrite.errors import UserError
+from prewrite.tasks.files import instruction_row, read_rows, require_columns
+from prewrite.training.rollout import build_requests
+from prewrite.types import InstructionRow, Sample
+
+NO_TASK = "none"
+
+
+@dataclass(frozen=True)
+class Written:
+    """What became of one instruction. rewrites: different ones, in order; num_faulty: empty, truncated, or unusable."""
+
+    row: InstructionRow
+    rewrites: tuple[str, ...]
+    num_faulty: int
+
+
+def rewrite(arguments: argparse.Namespace) -> list[Written]:
+    """The rewrites of every instruction. Raises UserError, before a model loads where it can be known by then."""
+    rows = _rows(arguments.instructions)
+    policy, rollout, seed = _settings(arguments)
+    out: Path = arguments.out
+    if out.is_dir() or not os.access(out.parent, os.W_OK):
+        raise UserError(f"{out}: cannot be written; give a file in a folder that exists and is writable, with --out")
+    quiet_libraries()
+    requests = build_requests(rows, tokenizer := load_tokenizer(policy), rollout)
+    counts = [arguments.samples or 1] * len(rows)
+    with _sampler(policy, rollout, tokenizer, seed) as sampler:
+        samples = sampler.sample(requests, counts, greedy=arguments.samples is None)
+    return [_written(row, own, rollout.meta_instruction) for row, own in zip(rows, samples, strict=True)]
+
+
+def as_jsonl(written: Sequence[Written]) -> str:
+    """A line a rewrite, under the key that `evaluate.py --prompts` reads in a list. UserError where there is none."""
+    lines = [
+        {"instruction": text, "rewrite_of": one.row.instruction}
+        | ({} if one.row.dataset_name == NO_TASK else {"dataset_name": one.row.dataset_name})
+        for one in written
+        for text in one.rewrites
+    ]
+    if not lines:
+        raise UserError(
+            "none of the completions holds a rewrite: all are empty, or cut at rollout.max_completion_length. Raise "
+            "that (--set), or look whether the model thinks first (rollout.chat_template_kwargs)"
+        )
+    return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+
+
+def told(written: Sequence[Written]) -> str:
+    """Each instruction with its rewrites, for the console."""
+    lines: list[str] = []
+    for one in written:
+        lines.append(one.row.instruction)
+        lines += [f"  -> {' '.join(text.split())}" for text in one.rewrites]
+        lines += [f"  ({one.num_faulty} without a usable rewrite)"] if one.num_faulty else []
+    return "\n".join(lines)
+
+
+def _rows(given: str) -> list[InstructionRow]:
+    path = Path(given)
+    if path.suffix.lower() not in (".jsonl", ".csv", ".parquet"):
+        if not given.strip():
+            raise UserError("--instructions: the text is empty; give an instruction, or a file of them")
+        return [InstructionRow(given.strip(), NO_TASK)]
+    rows = read_rows(path)
+    require_columns(rows, ("instruction",), given)
+    return [instruction_row({"dataset_name": NO_TASK, **row}, f"{given}: row {i}") for i, row in enumerate(rows, 1)]
+
+
+def _settings(arguments: argparse.Namespace) -> tuple[PolicySettings, RolloutSettings, int]:
+    of_run = Path(arguments.rewriter).absolute().parent.parent / "config.json"
+    path = arguments.config or (of_run if of_run.is_file() else None)
+    if path is None and arguments.overrides:
+        raise UserError(f"--set: there is no config to set it in: none at {of_run}; give one with --config")
+    policy, rollout, seed = PolicySettings(model=arguments.rewriter), RolloutSettings(), 1
+    if path is not None:
+        config = load_config(path, arguments.overrides)
+        policy, rollout, seed = config.policy, config.rollout, config.seed
+    # One process and a few texts: no other rank to share an engine with, nothing to make room for, no time to compile.
+    alone = {"vllm_tensor_parallel_size": 1, "sleep_level": 0, "enforce_eager": True}
+    return policy.model_copy(update={"model": arguments.rewriter}), rollout.model_copy(update=alone), seed
+
+
+@contextlib.contextmanager
+def _sampler(policy: PolicySettings, rollout: RolloutSettings, tokenizer: Any, seed: int) -> Iterator[Sampler]:
+    world = distributed.start()
+    with contextlib.ExitStack() as stack:
+        stack.callback(distributed.stop)
+        print(f"loading the rewriter, {policy.model}, into a vLLM engine, about a minute", flush=True)
+        sampler = Sampler(policy, rollout, tokenizer, world, seed=seed)
+        stack.callback(sampler.close)
+        yield sampler
+
+
+def _written(row: InstructionRow, samples: Sequence[Sample], meta_instruction: str) -> Written:
+    usable: list[str] = []
+    for sample in samples:
+        text = clean_rewrite(sample.text)
+        has_fault = MINI_BATCH.fault(sample, text, row, ()) or quotes_request(text, row.instruction, meta_instruction)
+        usable += [] if has_fault else [text]
+    return Written(row, tuple(dict.fromkeys(usable)), len(samples) - len(usable))

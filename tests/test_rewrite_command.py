@@ -1,0 +1,115 @@
+"""`python -m prewrite.rewrite`: a trained rewriter in use."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from prewrite.config import RolloutSettings
+from prewrite.evaluation.prompts import read_prompts
+from prewrite.rewrite.__main__ import main
+from prewrite.rewrite.command import Written, _written, as_jsonl
+from prewrite.training.rollout import build_requests
+from prewrite.types import InstructionRow, Sample
+from tests.launching import MODEL, finish, start
+
+INSTRUCTION = "Classify the sentiment of the sentence as positive or negative."
+META = "Rewrite this instruction as a question. Reply with the new instruction only."
+ROW = InstructionRow(INSTRUCTION, "sentiment")
+
+
+def sample(text: str, finish_reason: str = "stop") -> Sample:
+    return Sample((), (), (), text, finish_reason)
+
+
+def test_rewrites_are_cleaned_and_faults_left_out_as_in_training(tmp_path):
+    samples = [
+        sample('Sure! Here is the rewritten instruction:\n"Is it positive or negative?"'),
+        sample("Is it positive or negative?"),
+        sample("Is the sentence good", "length"),
+        sample("<think>hm</think>"),
+        sample("Rewrite this instruction as a question, please."),  # quotes the request
+        sample("Positive or negative?"),
+    ]
+    written = _written(ROW, samples, META)
+    assert written == Written(ROW, ("Is it positive or negative?", "Positive or negative?"), 3)
+    path = tmp_path / "rewrites.jsonl"
+    path.write_text(as_jsonl([written]), encoding="utf-8")
+    assert [one.instruction for one in read_prompts(path, "sentiment").candidates] == list(written.rewrites)
+    assert json.loads(path.read_text().splitlines()[0])["rewrite_of"] == INSTRUCTION
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--instructions", " "], "the text is empty"),
+        (["--instructions", "nowhere.jsonl"], "there is no such file"),
+        (["--instructions", "BAD"], "the column 'instruction' is missing"),
+        (["--instructions", "Do it.", "--set", "rollout.temperature=1"], "there is no config to set it in"),
+        (["--instructions", "Do it.", "--config", "nowhere.json"], "cannot be read"),
+        (["--instructions", "Do it.", "--out", "/nowhere/x.jsonl"], "cannot be written"),
+        (["--instructions", "Do it."], "nowhere/model"),
+    ],
+)
+def test_faults_are_one_message_before_a_model_loads(tmp_path, capsys, monkeypatch, arguments, said):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text('{"text": "x"}\n', encoding="utf-8")
+    given = [str(bad) if word == "BAD" else word for word in arguments]
+    assert main(["--rewriter", "nowhere/model", "--out", str(tmp_path / "out.jsonl"), *given]) == 2
+    out, err = capsys.readouterr()
+    assert said in err
+    assert out == ""
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_nothing_usable_is_told_and_nothing_written():
+    with pytest.raises(Exception, match="none of the completions holds a rewrite"):
+        as_jsonl([Written(ROW, (), 4)])
+
+
+def greedy_by_transformers(request: list[int], max_new_tokens: int) -> str:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    lm = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32)
+    ids = torch.tensor([request])
+    made = lm.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=max_new_tokens)
+    return AutoTokenizer.from_pretrained(MODEL).decode(made[0, len(request) :], skip_special_tokens=True)
+
+
+def test_a_checkpoint_of_a_run_rewrites_with_the_runs_own_request(tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    run = tmp_path / "run"
+    (run / "checkpoints").mkdir(parents=True)
+    (run / "checkpoints" / "step_000001").symlink_to(MODEL)
+    config = {
+        "policy": {"model": str(MODEL), "dtype": "float32"},
+        "data": {"tasks": ["sentiment"]},
+        "task_model": {"model": "m"},
+        "rollout": {"meta_instruction": META, "max_completion_length": 64, "max_prompt_length": 128},
+        "training": {"max_steps": 1},
+    }
+    (run / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    rows = [INSTRUCTION, "Name the capital of the country."]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps({"instruction": row}) + "\n" for row in rows))
+    out = tmp_path / "rewrites.jsonl"
+    command = [sys.executable, "-m", "prewrite.rewrite", "--rewriter", str(run / "checkpoints" / "step_000001")]
+    code, stdout, stderr = finish(
+        start([*command, "--instructions", str(tmp_path / "rows.jsonl"), "--out", str(out)]), timeout=500
+    )
+    assert code == 0, stderr
+    assert f"written: {out}" in stdout
+    settings = RolloutSettings(**config["rollout"])
+    requests = build_requests(
+        [InstructionRow(row, "none") for row in rows], AutoTokenizer.from_pretrained(MODEL), settings
+    )
+    expected = [greedy_by_transformers(request, 64) for request in requests]
+    wanted = [
+        _written(InstructionRow(row, "none"), [sample(text)], META) for row, text in zip(rows, expected, strict=True)
+    ]
+    assert [json.loads(line)["instruction"] for line in out.read_text().splitlines()] == [
+        text for one in wanted for text in one.rewrites
+    ]

@@ -47,6 +47,10 @@ def echo(body: dict[str, Any], tried: int) -> Reply:
     return Reply(body=completion(query_of(body)))
 
 
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 256  # past the default 5 the kernel drops connections, and their clients wait
+
+
 class FaultServer:
     """Context manager; `bodies` holds every chat request in the order of arrival, `keys` their Authorization."""
 
@@ -59,7 +63,7 @@ class FaultServer:
         self._at_once = 0
         self._tries: Counter[str] = Counter()
         self._lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server = _Server(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
         self.base_url = f"http://127.0.0.1:{self._server.server_port}/v1"
 

@@ -53,7 +53,9 @@ class ArgumentParser(argparse.ArgumentParser):
         super().__init__(prog=prog, description=description, epilog=epilog, allow_abbrev=False)
         self._words: Sequence[str] = ()
 
-    def parse_args(self, args: Sequence[str] | None = None, namespace: None = None) -> argparse.Namespace:  # type: ignore[override]
+    def parse_args(  # type: ignore[override]  # typeshed overloads it by namespace, which nobody here gives
+        self, args: Sequence[str] | None = None, namespace: None = None
+    ) -> argparse.Namespace:
         """The arguments; a fault leaves with exit code 2."""
         self._words = sys.argv[1:] if args is None else args
         parsed, unknown = self.parse_known_args(self._words)

@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +153,17 @@ def rollout(instruction: str, text: str, right: int, key: int) -> Rollout:
     row = InstructionRow(instruction, "sst2")
     reward = {"accuracy_classification_reward": right / 20}
     return Rollout(Sample((), (), (), text, "stop"), row, 0, text, right / 20, reward, 0.0, verdicts=verdicts)
+
+
+def test_what_rewards_of_the_text_give_counts_for_rewrites_that_were_never_trained_on(journal: Journal) -> None:
+    long = "Long " * 500
+    selection = selection_with(Scripted({"Initial": 0.6, "Short": 0.75, long: 0.8}), journal, "Initial")
+    penalty = CONFIG.reward.model_copy(update={"reward_funcs": ["accuracy_classification_reward", "length_penalty"]})
+    selection.ledger.data = selection.data = replace(selection.data, rewards=weighted_rewards(penalty))
+    selection.evaluate_initial()
+    selection.finish(1, [["Short", long]], calls=1000)
+    assert selection.ledger.of(0).form[long] == -1.0
+    assert best_of(journal)["instruction"] == "Short"
 
 
 def test_a_failed_call_never_makes_a_rewrite_look_better(journal: Journal) -> None:

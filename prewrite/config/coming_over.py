@@ -116,11 +116,8 @@ MOVED = (
         "0 = only after the last step",
     ),
     _moved("save_strategy", "training.save_steps"),
-    _moved(
-        "save_total_limit save_only_model overwrite_output_dir resume_from_checkpoint",
-        "",
-        "every checkpoint is kept, a run folder is never written over, and no run is resumed",
-    ),
+    _moved("save_only_model", "", "a checkpoint always holds what a resume needs, beside the model"),
+    _moved("overwrite_output_dir resume_from_checkpoint", "", "train.py --overwrite, train.py --resume"),
     _moved(
         "cosine_min_value_wrong cosine_max_value_wrong cosine_min_value_correct cosine_max_value_correct "
         "cosine_max_len",

@@ -12,7 +12,7 @@ from prewrite.training.objectives.call_plan import race_examples
 from prewrite.training.objectives.estimate import Estimate, estimate_worth
 from prewrite.training.objectives.rewrite_data import RewriteData, row_names
 from prewrite.training.progress import Candidate, Progress, RowMemory
-from prewrite.types import Evaluation, Example, InstructionRow, Rollout, Verdict
+from prewrite.types import Evaluation, Example, InstructionRow, Rollout, Sample, Verdict
 
 
 class Ledger:
@@ -27,9 +27,9 @@ class Ledger:
         self.scoring: Scoring = config.task_model.scoring
         self.names = row_names(data.rows)
         self.memory = progress.memory
-        for name, row in zip(self.names, data.rows, strict=True):
-            memory = self.memory.setdefault(name, RowMemory())
-            memory.candidates.setdefault(row.instruction, Candidate(0, "initial"))
+        for index, (name, row) in enumerate(zip(self.names, data.rows, strict=True)):
+            self.memory.setdefault(name, RowMemory())
+            self.add(index, [row.instruction], 0, "initial")
         self.race_examples = [race_examples(config, data, row) for row in data.rows]
         self.value = {task.name: _value(config, data, task) for task in data.tasks.values()}
 
@@ -72,9 +72,29 @@ class Ledger:
 
     def add(self, index: int, texts: Sequence[str], step: int, source: str) -> None:
         """New candidates of a row; "" is none."""
+        memory = self.of(index)
         for text in texts:
-            if text:
-                self.of(index).candidates.setdefault(text, Candidate(step, source))
+            if text and text not in memory.candidates:
+                memory.candidates[text] = Candidate(step, source)
+                memory.form[text] = self._form(index, text)
+
+    def _form(self, index: int, text: str) -> float:
+        """What the rewards of the text alone give an instruction that no completion was scored for."""
+        row, total = self.data.rows[index], 0.0
+        for entry in self.data.rewards:
+            if entry.reward.asking is not None:
+                continue
+            (score,) = entry.reward.score(
+                [Sample((), (), (), text, "stop")],
+                [row],
+                evaluations=[None],
+                tasks=[self.data.tasks[row.dataset_name]],
+                examples=[[]],
+                rewrites=[text],
+                parameters=entry.parameters,
+            )
+            total += entry.weight * score if isinstance(score, int | float) else 0.0
+        return total
 
     def ask(self, index: int, texts: Sequence[str], examples: Sequence[Example], role: str) -> None:
         """Sees to it that each instruction has its verdict on each example; what is known is not asked again."""

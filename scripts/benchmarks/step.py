@@ -134,12 +134,13 @@ def measure_ours(config: Config, world: distributed.World, problems: Sequence[st
         stack.callback(sampler.close)
         task_model = stack.enter_context(TaskModel(config.task_model, base_url=NOWHERE))
         reward = WeightedReward(Reward("parity", parity_reward), 1.0, {})
+        progress = Progress()
         data = RewriteData(rows, [], {"gsm8k": get_task("gsm8k")}, [reward], {"gsm8k": []}, {})
-        objective = Rewrite(config, data, requests, [], task_model, None)
+        objective = Rewrite(config, data, requests, [], task_model, None, progress)
         meter = stack.enter_context(PhaseMeter())
         recorder = Recorder(config) if world.is_main else None
         engines = Engines(world, tokenizer, policy, None, sampler, task_model, recorder)
-        trainer = MeasuredTrainer(meter, config, engines, objective, Progress())
+        trainer = MeasuredTrainer(meter, config, engines, objective, progress)
         trainer.run()
         ranks = distributed.gather(trainer.taken)
     if recorder is None:

@@ -56,8 +56,8 @@ _STATES = re.compile(
     r"|(?:(?<![\w'])(?:i|we)(?:'d| would| will|'ll|'m| am|'re)?|(?:^|[.!\n]))\s*(?:pick|choos|select|go(?:ing)? with"
     r"|say|vot|answer|settl|opt|lean|decid|rat|classify|label|giv|scor|assign)(?:e|ing)?(?: (?:it|this)(?: \w+)?)?"
     r"(?: (?:for|on|towards?))?"
-    r"|must be|has to be|(?:^|[.,;!?\n])\s*(?:so|thus|hence|therefore"
-    r"|leaving)\b,?(?: it(?: is|'s))?"
+    r"|must be|has to be|(?:belong|fall|fit)s? (?:in|to|into|under)|(?:^|[.,;!?\n])\s*(?:so|thus|hence|therefore"
+    r"|leaving)\b[,:]?(?: it(?: is|'s))?"
     rf"|选择?|選){_FILLER}$"
 )
 _STATED_AFTER = re.compile(
@@ -81,6 +81,12 @@ _LEAD_IN = r"(?:[^\n.:]{0,40}(?::|\bis\b)\s*)?"
 _OPENING = re.compile(r"\s*\W{0,3}" + _LEAD_IN + r"\W{0,3}")
 _END_OF_STATEMENT = re.compile(r"\s*[).:,;\]\n]|\s*-\s")
 _BOLD_END = re.compile(r"(?:\*\*|__)([^*_\n]{1,80})(?:\*\*|__)[\s.!]*$")
+_TAKEN_BACK = re.compile(
+    r"\b(?:wait|actually|hold on|hmm|scratch that|correction|on (?:second|closer|further)|re-?(?:read|consider|think|look)(?:ing)?"
+    r"|let me (?:re\w+|correct|fix)|take (?:that|it) back|i was wrong|my mistake|sorry)\b", re.IGNORECASE,
+)  # fmt: skip
+_NUMBER_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+_RATING_IN_WORDS = re.compile(rf"(?i)\b({'|'.join(_NUMBER_WORDS)})(?= (?:stars?|points?|out of)\b)")
 _LEAST_EXPLANATION = 2
 _LONGEST_LEAD_IN = 80
 
@@ -157,6 +163,7 @@ def _fold(text: str) -> str:
     text = unicodedata.normalize("NFC", unicodedata.normalize("NFKC", text.replace("\u00b4", "'")))
     for pattern, replacement in _FOLDS:
         text = pattern.sub(replacement, text)
+    text = _RATING_IN_WORDS.sub(lambda word: str(_NUMBER_WORDS.index(word[1].lower())), text)
     return text.translate(_LETTERS).strip()
 
 
@@ -234,6 +241,8 @@ def _opening_label(reply: str, meant: list[tuple[_Mention, object]]) -> object:
         return None
     ends, starts = [one.end for one, _ in meant], [one.start for one, _ in meant[1:]]
     outside = " ".join(reply[end:start] for end, start in zip(ends, [*starts, len(reply)], strict=True))
+    if len(meant) > 1 and _TAKEN_BACK.search(outside):
+        return None
     explanation = [word for word in re.findall(r"[^\W\d_]+", outside) if word.lower() not in ("or", "and")]
     return label if opens and len(explanation) >= _LEAST_EXPLANATION else None
 

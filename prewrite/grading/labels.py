@@ -83,7 +83,8 @@ _END_OF_STATEMENT = re.compile(r"\s*[).:,;\]\n]|\s*-\s")
 _BOLD_END = re.compile(r"(?:\*\*|__)([^*_\n]{1,80})(?:\*\*|__)[\s.!]*$")
 _TAKEN_BACK = re.compile(
     r"\b(?:wait|actually|hold on|hmm|scratch that|correction|on (?:second|closer|further)"
-    r"|re-?(?:read|consider|think|look)(?:ing)?|let me (?:re\w+|correct|fix)|take (?:that|it) back|i was wrong|my mistake|sorry)\b", re.IGNORECASE,
+    r"|re-?(?:read|consider|think|look)(?:ing)?|let me (?:re\w+|correct|fix)"
+    r"|take (?:that|it) back|i was wrong|my mistake|sorry)\b", re.IGNORECASE,
 )  # fmt: skip
 _NUMBER_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _RATING_IN_WORDS = re.compile(rf"(?i)\b({'|'.join(_NUMBER_WORDS)})(?= (?:stars?|points?|out of)\b)")

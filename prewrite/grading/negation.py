@@ -13,7 +13,8 @@ _NO_CUE = re.compile(
     r"|(?:no|without|beyond|leaves? no|not) (?:an?y? |the |all )?(?:\w+ (?:of an? |of )?)?"
     r"(?:doubt|question|hesitation|reservations?|exception|ambiguity|denying|mistaking|mistake)"
     r"|nothing (?:but|other than|short of|less than)|(?:cannot|can't|can not|couldn't|could not|hard to|impossible to)"
-    r" (?:possibly )?(?:deny|be denied|miss|help but|but|be (?:more|any(?!thing))|dispute|be anything (?:but|other|except))"
+    r" (?:possibly )?(?:deny|be denied|miss|help but|but|dispute|be (?:more|any(?!thing)|anything"
+    r" (?:but|other|except)))"
     r"|(?:never|not|n't) fails? to|(?:(?:would|should|do|does|did)(?: not|n't)|never) hesitates?"
     r"|if (?:i|we) (?:had|have|must)|if (?:forced|pressed|asked|anything))\b|不[仅僅但只错錯]|非常|毫?[无無]疑"
 )

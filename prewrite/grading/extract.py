@@ -63,11 +63,14 @@ _HEDGE = re.compile(
 _BARE_ANSWER = re.compile(r"[\\$\d(\[{+\-]|\S+$")
 _CURRENCIES = tuple("€£¥₹")
 _MOST_UNIT_WORDS = 2
+_HAS_DECIMAL_COMMA = re.compile(r"(?i)(?!answer|####|答|解|正|답|คำ|jawab|jibu)")  # the languages of the other words
+_DECIMAL_COMMA = re.compile(r"^([-−]?\d+),(\d{1,2})(?![\d,])")
 _VARIABLE = re.compile(r"\\?[a-zA-Z]+")
 _PLAIN_FORMULA = re.compile(  # what _NUMBER would read a part of
     r"(?<![\w.])(?:"
     r"[-−+]?(?:\d[\d,.]*)?(?:[½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞]|√\(?[\w.]+\)?|π|∞)(?:/\d+)?"
-    r"|\d*\.\d*\(\d+\)"
+    r"|\d*\.\d*\(\d+\)|[-−]?\d+(?:\.\d+)?°(?![CF ])|\d{1,3}(?:[ \u00a0\u2009\u202f]\d{3})+"
+    r"|[({[](?:[-−]?[\d.]+, )+[-−]?[\d.]+[)}\]]|no (?:real |integer )?solutions?|infinitely many solutions"
     r"|[-−]?\d[\d.]* ?[×·x*] ?10(?:\^[({]?[-−]?\d+[)}]?|[⁻⁰¹²³⁴-⁹]+)"
     r"|\d{1,3}(?: ?: ?\d{1,3})+(?: ?[ap]\.?m\b)?"
     r"|([a-z]) ?= ?[-−]?[\d./]+(?:,? (?:or|and) \1 ?= ?[-−]?[\d./]+)+"
@@ -219,7 +222,10 @@ def stated_answer(reply: str) -> str | None:
     phrase = _last(_ANSWER_PHRASE, reply)
     if phrase:
         rest = reply[phrase.end() :].lstrip(_MARKDOWN + "\n")[:_LONGEST_PLAIN_ANSWER]
-        return _answer_in(_REASON.split(rest.split("\n", 1)[0], maxsplit=1)[0])
+        answer = _answer_in(_REASON.split(rest.split("\n", 1)[0], maxsplit=1)[0])
+        if answer and _HAS_DECIMAL_COMMA.match(phrase.group()):
+            answer = _DECIMAL_COMMA.sub(r"\1.\2", answer)
+        return answer
     line = reply.rstrip().rpartition("\n")[2][-_LONGEST_PLAIN_ANSWER:].strip()
     if line == reply.strip() and _is_bare_answer(line):
         return _answer_in(line)

@@ -23,7 +23,7 @@ _NOT = (
     r"\b(?:not|never|hardly|scarcely|barely|rarely|seldom|neither|nor|no longer|ain'?t|cannot|far from|impossible"
     r"|rather than|instead of|as opposed to|unlike|nothing|anything but|nowhere near|less than|opposite of"
     r"|(?:in|by|under|on) no (?:means|way|sense|respect|circumstances|account)"
-    r"|fail(?:s|ed)? to|without (?:being|sounding|seeming)"
+    r"|fail(?:s|ed)? to|without(?: (?:being|sounding|seeming))?|ni|noch|nem|né|ani|ни"
     r"|nicht|kein(?:e[nmrs]?)?|niet|geen|ikke|inte|не|(?:n'|ne )\w+ (?:pas|plus|point|jamais)|no (?:es|era|parece|son)"
     r"|não (?:é|era|parece)|non (?:è|era|sembra)"
     rf"|(?:reject|exclud|eliminat|discard)\w*|rul(?:e|es|ed|ing) out)\b|{_SHORT_NOT}"
@@ -51,7 +51,7 @@ _CUE = re.compile(
 )
 _CLAUSE_END = re.compile(
     r"[.!?;,\n)。]|(?<!\bnot)(?<!\bnot )[:(]|\b(?:and|yet|because|since|so|though|although|while|however)\b"
-    r"|(?<!anything )\bbut\b"
+    r"|(?<!anything )\bbut\b|\b(?:sino|sondern|maar|mais|senão|а|но)\b"
 )
 _REJECTED_AFTER = re.compile(
     r"[^\S\n]*(?P<one>(?:is|was|seems|looks|sounds|does|has)\s+)?(?:(?:are|were|do|have|can|could|would|must)\s+)?"

@@ -15,6 +15,7 @@ from prewrite.errors import UserError
 from prewrite.types import InstructionRow, Rollout, Row
 
 Start = Literal["new", "resume", "overwrite"]
+ANSWERS = "answers.jsonl"  # written by `prewrite.engine.answers`
 
 _LINES = ("metrics.jsonl", "log.jsonl", "dev.jsonl")  # a folder with none of them is a start that failed
 _HALVES = "backslashreplace"  # a lone surrogate, which UTF-8 cannot say, becomes JSON's own escape of it
@@ -48,6 +49,11 @@ class Journal:
 
     @property
     def holds_run(self) -> bool:
+        """Whether an earlier start came as far as a first answer or line."""
+        return self.has_lines or ((answers := self.folder / ANSWERS).exists() and bool(answers.stat().st_size))
+
+    @property
+    def has_lines(self) -> bool:
         """Whether an earlier start came as far as a first line."""
         return any((self.folder / name).exists() for name in _LINES)
 
@@ -62,9 +68,11 @@ class Journal:
         return target
 
     def start_over(self, config: Config) -> None:
-        """Sets the run aside and opens an empty folder in its place."""
-        self.set_aside()
+        """Sets the run aside and opens a folder in its place that has its answers alone."""
+        earlier = self.set_aside()
         self._open(config)
+        if (answers := earlier / ANSWERS).exists():
+            os.replace(answers, self.folder / ANSWERS)
 
     def sizes(self) -> dict[str, int]:
         """The bytes of each file of lines: what `cut_back` cuts to."""

@@ -34,8 +34,9 @@ def run(config: Config, start: Start = "new") -> None:
             callbacks = make_callbacks(config)
             tokenizer = load_tokenizer(config.policy)
             stage = load_stage(config, tokenizer)
-        agreement.agree_on_data(stage.shared_parts, world)
-        engines = stack.enter_context(open_engines(config, world, tokenizer, stage.choices, start))
+            data = agreement.data_hashes(stage.shared_parts)
+        agreement.agree_on_data(data, world)
+        engines = stack.enter_context(open_engines(config, world, tokenizer, stage.choices, start, data))
         progress = engines.checkpoint.progress() if engines.checkpoint else Progress()
         Trainer(config, engines, make_objective(stage, engines, progress), progress, callbacks).run()
 

@@ -84,6 +84,7 @@ def _write(draft: Path, config: Config, engines: Engines, progress: Progress, sc
             engines.tokenizer.save_pretrained(draft)
             (draft / "progress.json").write_bytes(progress.to_json())
             state = {"step": progress.step, "ranks": world.size, "lines": journal.sizes(), "score": score}
+            state["data"] = dict(engines.data)
             (draft / "state.json").write_text(json.dumps(state))
             if (best := journal.folder / "best.json").exists():
                 shutil.copyfile(best, draft / "best.json")

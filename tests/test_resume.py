@@ -301,20 +301,39 @@ def test_a_signal_ends_the_run_after_its_step_with_a_checkpoint(tmp_path: Path, 
     assert {line["step"] for line in read_lines(run / "log.jsonl")} == set(range(1, last + 1))
 
 
-def test_a_second_ctrl_c_leaves_at_once_and_a_second_sigterm_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+TERM, INT, USR1 = signal.SIGTERM, signal.SIGINT, signal.SIGUSR1
+
+
+@pytest.mark.parametrize(
+    ("signals", "seconds_between", "last"),
+    [
+        ((TERM, TERM, INT, TERM, INT), 0.0, 4),  # launchers send bursts; a second Ctrl-C is a person's
+        ((TERM, TERM), 4.0, None),
+        ((TERM, TERM), 6.0, 1),
+        ((USR1, TERM, USR1), 6.0, 2),
+        ((INT, TERM), 6.0, None),
+    ],
+)
+def test_a_second_signal_leaves_at_once_but_not_a_burst(
+    monkeypatch: pytest.MonkeyPatch, signals: tuple[int, ...], seconds_between: float, last: int | None
+) -> None:
+    """last: which of them ends the run at once; None = it stops after its step."""
     monkeypatch.setattr("prewrite.training.stopping.distributed.gather", lambda value: [False, value])
+    sent: list[int | None] = []
 
     def asked() -> None:
         with Stopping() as stopping:
             assert not stopping.agreed()
-            for signum in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
+            for place, signum in enumerate(signals):
+                monkeypatch.setattr("prewrite.training.stopping._now", lambda: len(sent) * seconds_between)
+                sent.append(place)
                 os.kill(os.getpid(), signum)
-            assert stopping.agreed()
-            with pytest.raises(KeyboardInterrupt):
-                os.kill(os.getpid(), signal.SIGINT)
+                assert stopping.agreed()
+            sent.append(None)
 
     with pytest.raises(KeyboardInterrupt):
         asked()
+    assert sent[-1] == last
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 

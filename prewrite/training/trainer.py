@@ -4,7 +4,7 @@ roll out -> score -> advantages -> batch -> optimizer steps (log-probs, loss, ba
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -22,14 +22,11 @@ from prewrite.training.engines import Engines
 from prewrite.training.objectives.base import Objective, Parts
 from prewrite.training.progress import Progress, row_at
 from prewrite.training.rollout import roll_out
-from prewrite.training.schedule import check_gap, learning_rate_at, total_steps
-from prewrite.training.step_metrics import rollout_metrics
+from prewrite.training.schedule import check_gap, count_alike, learning_rate_at, total_steps, why_over
+from prewrite.training.step_metrics import rollout_metrics, throughput
 from prewrite.training.stopping import Stopping
 from prewrite.training.update import Updater
 from prewrite.types import Rollout, Sample, Sampled, Scored
-
-ALIKE = 0.25  # share of different rewrites, of all in their groups, below which a batch's are nearly all alike
-STANDSTILL = 5  # such batches running, after which training ends
 
 
 class Trainer:
@@ -93,13 +90,8 @@ class Trainer:
 
     def _why_over(self) -> str:
         """Why no rollout batch comes after this one; "" where one does. The same on every rank."""
-        if self.progress.step >= self.total_steps:
-            return "there are no more steps"
-        if self.progress.alike_batches >= STANDSTILL:
-            return (
-                f"in {STANDSTILL} batches running nearly all rewrites of a group were alike, and the policy learns "
-                "nothing more; next time a lower learning_rate, a higher entropy_coef or temperature, or more parents"
-            )
+        if why := why_over(self.progress, self.total_steps):
+            return why
         if not self.objective.affords(self.groups_per_batch * self.num_generations):
             return "the rest of the budget is for choosing"
         return ""
@@ -110,15 +102,13 @@ class Trainer:
         self.seconds = {}
         rollouts, refills = self._collect()
         shared = rollout_metrics(rollouts, self.num_generations) | {"refills": float(refills)}
-        are_alike = shared["distinct_rewrites"] < ALIKE
-        self.progress.alike_batches = self.progress.alike_batches + 1 if are_alike else 0
+        count_alike(self.progress, shared["distinct_rewrites"])
         over = ""
         self.engines.sampler.sleep()
         batch = self._batch(rollouts)
-        self.state.first_step = first_step = self.progress.step + 1
-        row_gaps = {}
+        self.state.first_step, row_gaps = self.progress.step + 1, {}
         num_updates = min(self.updater.count(batch), self.total_steps - self.progress.step)
-        updates = self.updater.updates(batch, self._learning_rate, first_step)
+        updates = self.updater.updates(batch, self._learning_rate, self.state.first_step)
         try:
             for left in reversed(range(num_updates)):
                 with self._clock("training"):
@@ -137,14 +127,11 @@ class Trainer:
                     metrics |= after
                 self._write_down(metrics, console, started)
                 started, self.seconds = time.perf_counter(), {}
-        finally:
-            if self.engines.journal is not None:
-                self.engines.journal.write_rollouts(
-                    rollouts,
-                    step=first_step,
-                    seed=self.config.seed,
-                    gaps=[row_gaps.get(row) for row in range(len(rollouts))],
-                )
+        except BaseException:
+            self._write_rollouts(rollouts, row_gaps)  # what was paid for is told, whatever went wrong
+            raise
+        with distributed.together("writing rollouts down"):
+            self._write_rollouts(rollouts, row_gaps)
         return rollouts, over
 
     def _after_batch(self, rollouts: Sequence[Rollout], batch: Batch) -> tuple[dict[str, float], str]:
@@ -155,7 +142,7 @@ class Trainer:
         self._move_reference()
         with self._clock("push"):
             push(self.engines.policy, self.engines.sampler)
-        metrics = self.objective.counts() | self._throughput(rollouts, batch)
+        metrics = self.objective.counts() | throughput(rollouts, int(batch.length_B.sum()), self.seconds)
         self.objective.remember(rollouts, self.state.first_step - 1)
         over = self._why_over()
         if over or self.state.due(self.config.selection.eval_steps):
@@ -274,24 +261,17 @@ class Trainer:
             console.say(f"before training, on held-out examples: {scores}")
         self.state.tell("on_step_end", {"step": 0, **shown})
 
-    def _throughput(self, rollouts: Sequence[Rollout], batch: Batch) -> dict[str, float]:
-        completion_tokens = sum(len(rollout.sample.completion_ids) for rollout in rollouts)
-        rates = {
-            "tokens_per_second/rollout": completion_tokens / max(self.seconds.get("rollout", 0.0), 1e-9),
-            "tokens_per_second/training": int(batch.length_B.sum()) / max(self.seconds.get("training", 0.0), 1e-9),
-            # Scoring begins while rewrites are still being written; its own seconds are what is left afterwards.
-            "rewrites_per_second": len(rollouts)
-            / max(self.seconds.get("rollout", 0.0) + self.seconds.get("scoring", 0.0), 1e-9),
-        }
-        if self.world.device.type == "cuda":
-            rates["gpu_memory_peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
-        return rates
+    def _write_rollouts(self, rollouts: Sequence[Rollout], gaps: Mapping[int, float]) -> None:
+        if self.engines.journal is not None:
+            own = [gaps.get(row) for row in range(len(rollouts))]
+            self.engines.journal.write_rollouts(rollouts, step=self.state.first_step, seed=self.config.seed, gaps=own)
 
     def _write_down(self, metrics: dict[str, float], console: Console, started: float) -> None:
         metrics |= {f"seconds/{phase}": seconds for phase, seconds in self.seconds.items()}
         metrics["seconds/step"] = time.perf_counter() - started
-        if self.engines.journal is not None:
-            self.engines.journal.write_step(metrics)
+        with distributed.together("writing a step down"):
+            if self.engines.journal is not None:
+                self.engines.journal.write_step(metrics)
         is_due = self.progress.step % self.config.training.logging_steps == 0 or self.progress.step >= self.total_steps
         console.step(metrics, shown=is_due)
         self.state.tell("on_step_end", metrics)

@@ -211,16 +211,6 @@ def test_the_newest_checkpoint_is_the_one_of_the_latest_step(tmp_path: Path) -> 
     assert (checkpoint.step, broken) == (10, {})
 
 
-@pytest.fixture(scope="session")
-def talkative_model(random_model: str, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The random model, to which every twelfth token is an end: rewrites that are whole, short, and all different."""
-    folder = shutil.copytree(random_model, tmp_path_factory.mktemp("talkative") / "model")
-    file = folder / "generation_config.json"
-    settings = json.loads(file.read_text())
-    file.write_text(json.dumps(settings | {"eos_token_id": [settings["eos_token_id"], *range(100, 4096, 12)]}))
-    return str(folder)
-
-
 def training(ranks: int, output_dir: Path, model: str, server: FaultServer, *settings: str) -> list[str]:
     """The command of a small run in float32 that looks, changes its requests, and saves every second step."""
     own = (

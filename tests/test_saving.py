@@ -1,0 +1,69 @@
+"""A save that is cut off anywhere, a full disk, a folder that may only be read: nothing older is lost."""
+
+import json
+import sys
+from pathlib import Path
+
+from prewrite.training.checkpoint import newest_whole
+from tests.launching import finish, start
+from tests.test_resume import read_lines
+
+
+def saver(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "tests.saver", *map(str, arguments)]
+
+
+def mounted(folder: Path, options: str, *commands: list[str]) -> list[str]:
+    """The commands one after another, in a user's own view of the file system where a small disk is mounted there."""
+    folder.mkdir()
+    script = [f"mount -t tmpfs -o {options} tmpfs {folder}", *(" ".join(command) for command in commands)]
+    return ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", " && ".join(script)]
+
+
+def test_a_save_that_is_killed_at_any_operation_costs_nothing_older(tmp_path: Path) -> None:
+    code, stdout, stderr = finish(start(saver(tmp_path)), timeout=300)
+    assert code == 0, stderr[-3000:]
+    told = [json.loads(line) for line in stdout.splitlines() if line.startswith("{")]
+    kills = [line["killed at"] for line in told if "killed at" in line]
+    after = [line for line in told if "whole" in line]
+    assert len(after) == len(kills) + 1, "the last save was not killed"
+    for file in ("rank_00000.pt", "state.json", "progress.json", "config.json", "manifest.json"):
+        assert any(kill.endswith(f" {file}") for kill in kills), (file, kills)
+    assert "os.rename .step_000004.part" in kills
+    assert [line["broken"] for line in after] == [0] * len(after)
+    for line in after:
+        step = line["whole"]
+        assert (line["again"], line["steps"]) == (step, [2] if step == 2 else [2, 4])
+        assert line["left"] == (["step_000002"] if step == 2 else ["step_000002", "step_000004"])
+    assert [line["whole"] for line in after] == sorted(line["whole"] for line in after)
+    assert after[-1]["whole"] == 4
+
+
+def test_a_disk_that_is_full_in_the_middle_of_a_save_costs_nothing_older(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    look = ["find", str(disk), "-name", "'.step*'"]
+    thrice = ["for", "n", "in", "1", "2", "3", "4;", "do", *saver(disk, disk), "||", "break;", "done"]
+    copy = ["cp", "-r", str(disk / "run"), str(tmp_path / "copy")]
+    code, stdout, stderr = finish(start(mounted(disk, "size=330k", thrice, look, copy)), timeout=300)
+    assert code == 0, stderr[-3000:]
+    assert "Traceback" not in stderr
+    assert "cannot be written" in stderr
+    assert "No space left on device" in stderr
+    assert "Earlier ones are as they were" in stderr
+    assert ".step" not in stdout, "what was begun is taken away"
+    checkpoint, broken = newest_whole(tmp_path / "copy" / "checkpoints")
+    assert checkpoint is not None
+    assert broken == {}
+    assert [line["step"] for line in read_lines(tmp_path / "copy" / "metrics.jsonl")][:-1] == list(
+        range(2, checkpoint.step + 1, 2)
+    )
+
+
+def test_a_run_folder_that_may_only_be_read_is_told(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    once, closed = saver(disk, disk), ["mount", "-o", "remount,ro", str(disk)]
+    code, _, stderr = finish(start(mounted(disk, "size=2m", once, closed, once)), timeout=300)
+    assert code == 2, stderr[-3000:]
+    assert f"run folder {disk / 'run'}: cannot be written" in stderr
+    assert "Read-only file system" in stderr
+    assert "Traceback" not in stderr

@@ -1,13 +1,15 @@
 """Saves checkpoints of a small model over and over, each in a process that is killed at another operation on a file.
 
-    python tests/saver.py OUTPUT_DIR          prints a JSON line a kill: the operation, and what is whole afterwards
-    python tests/saver.py OUTPUT_DIR FOLDER   one save, into a run folder there, which FOLDER may be too small for
+    python -m tests.saver everywhere OUTPUT_DIR          prints a JSON line a kill: the operation, what is whole then
+    python -m tests.saver once OUTPUT_DIR                one save more, into the run folder there
+    python -m tests.saver fails OUTPUT_DIR RANK STORE    a rank of two, of which the second cannot write its file
 
 Everything but the policy, whose weights are those of a random model without DeepSpeed, is the run's own.
 """
 
 import json
 import os
+import resource
 import signal
 import sys
 from pathlib import Path
@@ -20,7 +22,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from prewrite.config.loading import load_config
 from prewrite.engine.distributed import World
-from prewrite.errors import UserError
+from prewrite.errors import RankFailure, UserError
 from prewrite.reporting.journal import Journal, Start
 from prewrite.training.checkpoint import newest_whole
 from prewrite.training.progress import Progress
@@ -32,14 +34,15 @@ SHAPE = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidd
 DATA = {"the train examples": "0123456789ab"}
 
 
-def parts(output_dir: str, start: Start) -> tuple[Any, Any]:
+def parts(output_dir: str, start: Start, world: World = ALONE) -> tuple[Any, Any]:
+    """(config, engines) of a run."""
     config = load_config("configs/quickstart.json", [f"output_dir={output_dir}", "run_name=run"])
     lm = LlamaForCausalLM(LlamaConfig(**SHAPE))  # type: ignore[arg-type]
     optimizer = [{"master": torch.zeros(1000), "exp_avg": torch.zeros(1000)}]
     engines = SimpleNamespace(
-        world=ALONE,
-        journal=Journal(config, start),
-        policy=SimpleNamespace(lm=lm, world=ALONE, optimizer_state=lambda: optimizer),
+        world=world,
+        journal=Journal(config, start) if world.is_main else None,
+        policy=SimpleNamespace(lm=lm, world=world, optimizer_state=lambda: optimizer),
         reference=None,
         tokenizer=SimpleNamespace(save_pretrained=lambda folder: Path(folder, "tokenizer.json").write_text("{}")),
         task_model=SimpleNamespace(state=lambda: {"counts": {}, "failures": {}, "answers_bytes": 0}),
@@ -49,7 +52,9 @@ def parts(output_dir: str, start: Start) -> tuple[Any, Any]:
 
 
 def save(config: Any, engines: Any, step: int) -> None:
-    engines.journal.write_step({"step": step})
+    """The line and the checkpoint of a step."""
+    if engines.journal is not None:
+        engines.journal.write_step({"step": step})
     save_checkpoint(config, engines, Progress(step=step), None)
 
 
@@ -71,6 +76,7 @@ class Killer:
 
 
 def kill_everywhere(output_dir: str) -> None:
+    """Until a save is through."""
     torch.set_num_threads(1)
     config, engines = parts(output_dir, "new")
     save(config, engines, 2)
@@ -98,15 +104,39 @@ def kill_everywhere(output_dir: str) -> None:
 
 
 def save_once(output_dir: str) -> None:
+    """The checkpoint of the next even step."""
     config, engines = parts(output_dir, "resume" if Path(output_dir, "run", "metrics.jsonl").exists() else "new")
     step = 2 + 2 * len(list((engines.journal.folder / "checkpoints").glob("step_*")))
     save(config, engines, step)
 
 
-if __name__ == "__main__":
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+def save_where_one_fails(output_dir: str, rank: int) -> None:
+    """A save that is whole, then one in which rank 1 may write no file of more than a kilobyte."""
+    config, engines = parts(output_dir, "new", World(rank, 2, torch.device("cpu")))
+    save(config, engines, 2)
+    if rank == 1:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 10, 1 << 10))
+    save(config, engines, 4)
+
+
+def main(kind: str, output_dir: str, rank: str = "0", store: str = "") -> int:
+    """Exit codes as those of train.py."""
+    shared = dist.FileStore(store, 2) if store else dist.HashStore()
+    dist.init_process_group("gloo", store=shared, rank=int(rank), world_size=2 if store else 1)
     try:
-        kill_everywhere(sys.argv[1]) if len(sys.argv) == 2 else save_once(sys.argv[1])
+        if kind == "fails":
+            save_where_one_fails(output_dir, int(rank))
+        else:
+            {"everywhere": kill_everywhere, "once": save_once}[kind](output_dir)
     except UserError as error:
         print(f"saver.py: {error}", file=sys.stderr)
-        sys.exit(2)
+        return 2
+    except RankFailure as failure:
+        print(f"saver.py: {failure}", file=sys.stderr)
+        return failure.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

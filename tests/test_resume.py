@@ -121,6 +121,7 @@ def test_lines_that_the_checkpoint_knows_and_the_folder_lacks_are_told(tmp_path:
 def test_without_a_checkpoint_the_run_starts_at_step_0_and_the_old_lines_are_kept(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """system-016"""
     run, config = make_run(tmp_path, 2)
     shutil.rmtree(run / "checkpoints")
     (run / ANSWERS).write_text("paid for")
@@ -215,6 +216,7 @@ def training(ranks: int, output_dir: Path, model: str, server: FaultServer, *set
     """The command of a small run in float32 that looks, changes its requests, and saves every second step."""
     own = (
         *(f"output_dir={output_dir}", f"policy.model={model}", f"base_url={server.base_url}", "task_model.model=task"),
+        *("lr_scheduler_type=linear", "warmup_steps=1"),
         *("policy.dtype=float32", "learning_rate=1e-4", "max_steps=4", "save_steps=2", "eval_steps=2", "num_sampled=1"),
         *("num_parents=2", "context_share=0.5", "beta=0.04", "sync_ref_model=true", "ref_model_sync_steps=1"),
     )
@@ -236,9 +238,11 @@ def told(run: Path) -> dict[str, list[dict[str, Any]]]:
 def test_a_run_that_is_killed_and_resumed_ends_as_one_that_was_not(
     tmp_path: Path, talkative_model: str, ranks: int
 ) -> None:
+    """system-017, system-019: rows, rates, moments go on. No answer that was there is asked for again."""
     with FaultServer(a_label) as server:
         code, stdout, stderr = finish(start(training(ranks, tmp_path / "whole", talkative_model, server), ranks=ranks))
         assert code == 0, stdout[-3000:] + stderr[-3000:]
+        asked = len(server.bodies)
         killed = tmp_path / "killed" / "quickstart"
         command = training(ranks, tmp_path / "killed", talkative_model, server)
         process = start(command, ranks=ranks)
@@ -250,14 +254,20 @@ def test_a_run_that_is_killed_and_resumed_ends_as_one_that_was_not(
             time.sleep(0.05)
         os.killpg(process.pid, signal.SIGKILL)
         finish(process)
+        time.sleep(1)  # what the server has read is in its list by now
+        answered = len((killed / ANSWERS).read_bytes().splitlines())
+        under_way = len(server.bodies) - asked - answered
         latest = max(path.name for path in (killed / "checkpoints").glob("step_*"))
         code, stdout, stderr = finish(start([*command, "--resume"], ranks=ranks))
         assert code == 0, stdout[-3000:] + stderr[-3000:]
+        # Beside what was under way, the killed run's requests are those of the whole one, and a first question a start.
+        assert len(server.bodies) - 2 * asked == under_way
     whole = tmp_path / "whole" / "quickstart"
     assert f"going on after step {int(latest[-1])}, from" in stdout
     first, second = told(whole), told(killed)
     assert [line["step"] for line in second["metrics.jsonl"]] == [0, 1, 2, 3, 4]
     assert any(line["grad_norm"] for line in first["metrics.jsonl"][3:]), "steps after the checkpoint teach"
+    assert len({line["learning_rate"] for line in first["metrics.jsonl"][1:]}) > 2, "the schedule moves"
     assert second == first
     for model in ("", "reference"):
         before, ours, theirs = (

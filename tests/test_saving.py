@@ -21,7 +21,7 @@ def mounted(folder: Path, options: str, *commands: list[str]) -> list[str]:
 
 
 def test_a_save_that_is_killed_at_any_operation_costs_nothing_older(tmp_path: Path) -> None:
-    code, stdout, stderr = finish(start(saver(tmp_path)), timeout=300)
+    code, stdout, stderr = finish(start(saver("everywhere", tmp_path)), timeout=300)
     assert code == 0, stderr[-3000:]
     told = [json.loads(line) for line in stdout.splitlines() if line.startswith("{")]
     kills = [line["killed at"] for line in told if "killed at" in line]
@@ -42,7 +42,7 @@ def test_a_save_that_is_killed_at_any_operation_costs_nothing_older(tmp_path: Pa
 def test_a_disk_that_is_full_in_the_middle_of_a_save_costs_nothing_older(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     look = ["find", str(disk), "-name", "'.step*'"]
-    thrice = ["for", "n", "in", "1", "2", "3", "4;", "do", *saver(disk, disk), "||", "break;", "done"]
+    thrice = ["for", "n", "in", "1", "2", "3", "4;", "do", *saver("once", disk), "||", "break;", "done"]
     copy = ["cp", "-r", str(disk / "run"), str(tmp_path / "copy")]
     code, stdout, stderr = finish(start(mounted(disk, "size=330k", thrice, look, copy)), timeout=300)
     assert code == 0, stderr[-3000:]
@@ -61,9 +61,25 @@ def test_a_disk_that_is_full_in_the_middle_of_a_save_costs_nothing_older(tmp_pat
 
 def test_a_run_folder_that_may_only_be_read_is_told(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
-    once, closed = saver(disk, disk), ["mount", "-o", "remount,ro", str(disk)]
+    once, closed = saver("once", disk), ["mount", "-o", "remount,ro", str(disk)]
     code, _, stderr = finish(start(mounted(disk, "size=2m", once, closed, once)), timeout=300)
     assert code == 2, stderr[-3000:]
     assert f"run folder {disk / 'run'}: cannot be written" in stderr
     assert "Read-only file system" in stderr
     assert "Traceback" not in stderr
+
+
+def test_where_one_rank_cannot_save_both_stop_and_nothing_older_is_lost(tmp_path: Path) -> None:
+    """system-015"""
+    store = tmp_path / "store"
+    ranks = [start(saver("fails", tmp_path, rank, store), ranks=2) for rank in (0, 1)]
+    (first, _, other), (second, _, own) = (finish(rank, timeout=300) for rank in ranks)
+    assert (first, second) == (2, 2), other[-3000:] + own[-3000:]
+    assert "rank 1 failed while writing a checkpoint" in other
+    assert "step_000004 cannot be written" in own
+    assert "Traceback" not in other + own
+    folder = tmp_path / "run" / "checkpoints"
+    assert [path.name for path in folder.iterdir()] == ["step_000002"]
+    checkpoint, broken = newest_whole(folder)
+    assert checkpoint is not None
+    assert (checkpoint.step, checkpoint.ranks, broken) == (2, 2, {})

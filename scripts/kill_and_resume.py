@@ -69,8 +69,12 @@ class Runs:
             with (self.folder / f"{name}.log").open("a") as log:
                 _follow(process.stdout, log)
                 _follow(process.stderr, log)
-                if kill:
-                    self._wait(process, self.run_of(name), kill)
+                try:
+                    if kill:
+                        self._wait(process, self.run_of(name), kill)
+                    else:
+                        process.wait()
+                finally:
                     if process.poll() is None:
                         os.killpg(process.pid, signal.SIGKILL)
                 code = process.wait()
@@ -87,7 +91,7 @@ class Runs:
     def _wait(self, process: "subprocess.Popen[str]", run: Path, kill: str) -> None:
         """Until the moment of a kill of this kind, or the run's end."""
         began, before = time.monotonic(), last_step(run)
-        moment = {"start": random.uniform(1, 25), "save": random.uniform(0, 0.15), "any": random.uniform(0, 4)}[kill]
+        moment = {"start": random.uniform(1, 25), "save": random.uniform(0, 0.15), "any": random.uniform(0, 2.5)}[kill]
         while kill != "start" and process.poll() is None:
             saving = any((run / "checkpoints").glob(".step_*.part"))
             if saving if kill == "save" else last_step(run) > before:
@@ -161,6 +165,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no other start after so long")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     arguments.folder.mkdir(parents=True, exist_ok=True)
     runs = Runs(arguments.folder.resolve(), arguments.ranks, arguments.kills, arguments.steps)
     deadline = time.monotonic() + arguments.seconds - CYCLE_SECONDS

@@ -57,8 +57,9 @@ def open_engines(
     with full_memory_told(), contextlib.ExitStack() as stack:
         with distributed.together("making the run folder"):
             journal = Journal(config, start) if world.is_main else None
-            resumed = journal is not None and start == "resume"
-            checkpoint = go_back(journal, config, world, data or {}) if resumed else None
+            checkpoint = None
+            if journal is not None and start == "resume":
+                checkpoint = go_back(journal, config, world, data or {})
         checkpoint = distributed.broadcast(checkpoint)
         agreement.agree_on_folder(journal.folder if journal else None, world)
         folder: Path = distributed.broadcast(journal.folder if journal else None)

@@ -10,6 +10,8 @@ from prewrite.errors import RankFailure, UserError
 from prewrite.secrets import ArgumentParser
 from prewrite.terminal import quiet_environment
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+
 
 def main() -> int:
     """Exit codes: 0 done, 2 a fault of the user's (told in one message), 130 ended by Ctrl-C, 1 anything else."""
@@ -21,7 +23,7 @@ def main() -> int:
         earlier.add_argument(f"--{start}", action="store_const", const=start, default="new", dest="start", help=does)
     parser.add_argument("--local_rank", type=int, help=argparse.SUPPRESS)  # given by the launcher, read from its env
     args = parser.parse_args()
-    for signum in (signal.SIGINT, signal.SIGTERM):
+    for signum in SIGNALS:
         signal.signal(signum, _interrupt)
     is_first = os.environ.get("LOCAL_RANK", "0") == "0"  # of this machine's ranks
     try:
@@ -49,7 +51,7 @@ def main() -> int:
 def _interrupt(signum: int, frame: object) -> None:
     # The launcher sends SIGTERM after a Ctrl-C that this process has had too: a second one must not break the clean-up.
     # Not SIG_IGN: Python prints a traceback where a signal to be ignored has arrived already.
-    for other in (signal.SIGINT, signal.SIGTERM):
+    for other in SIGNALS:
         signal.signal(other, lambda *_: None)
     raise KeyboardInterrupt
 

@@ -1,13 +1,17 @@
-"""Functions of the user's own, named `package.module:function` in a config."""
+"""Functions and classes of the user's own, named `package.module:name` in a config."""
 
+import contextlib
 import functools
 import importlib
 import inspect
 import traceback
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any, TypeVar
 
-from prewrite.errors import UserError, did_you_mean
+from prewrite.errors import RankFailure, UserError, did_you_mean
+
+T = TypeVar("T")
 
 
 def own_function(what: str, name: str, num_arguments: int | None = None) -> Callable[..., Any]:
@@ -16,21 +20,11 @@ def own_function(what: str, name: str, num_arguments: int | None = None) -> Call
     what: the word for it in messages, as "reward". num_arguments: how many it is called with, by position.
     Raises UserError where there is no such module or function, or it can't be called so.
     """
-    module_name, _, function_name = name.partition(":")
-    if not module_name or not function_name:
-        raise UserError(f"{what} {name!r}: a {what} of your own is named package.module:function.")
-    try:
-        module = importlib.import_module(module_name)
-    except SyntaxError as error:
-        raise UserError(f"{what} {name!r}: {module_name} is no Python: {error}.") from error
-    except ModuleNotFoundError as error:
-        if error.name is None or not module_name.startswith(error.name):
-            raise  # the module is there; what it imports is not
-        raise UserError(f"{what} {name!r}: there is no module {module_name!r} on the Python path.") from error
+    module, function_name = _module_of(what, name, "function")
     function = getattr(module, function_name, None)
     if not inspect.isfunction(function):
         hint = did_you_mean(function_name, dict(inspect.getmembers(module, inspect.isfunction)))
-        raise UserError(f"{what} {name!r}: the module {module_name} has no function {function_name!r}.{hint}")
+        raise UserError(f"{what} {name!r}: the module {module.__name__} has no function {function_name!r}.{hint}")
     if num_arguments is not None:
         try:
             inspect.signature(function).bind(*range(num_arguments))
@@ -41,14 +35,50 @@ def own_function(what: str, name: str, num_arguments: int | None = None) -> Call
 
     @functools.wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Any:
-        try:
+        with faults_told(f"{what} {name}"):
             return function(*args, **kwargs)
-        except UserError:
-            raise
-        except Exception as error:
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            raise UserError(
-                f"{what} {name}: it raised {type(error).__name__}: {error} ({place.filename}, line {place.lineno})."
-            ) from error
 
     return checked
+
+
+def own_class(what: str, name: str, base: type[T]) -> type[T]:
+    """The class that `name` says, which is one of `base`'s and is made without arguments. Raises UserError."""
+    module, class_name = _module_of(what, name, "class")
+    found = getattr(module, class_name, None)
+    if not (inspect.isclass(found) and issubclass(found, base)):
+        raise UserError(
+            f"{what} {name!r}: the module {module.__name__} has no class {class_name!r} that inherits from "
+            f"{base.__module__}.{base.__name__}."
+        )
+    return found
+
+
+@contextlib.contextmanager
+def faults_told(whose: str) -> Iterator[None]:
+    """The exceptions of the user's own code, in words that say where they were raised; "" = the code is not theirs."""
+    try:
+        yield
+    except (UserError, RankFailure):
+        raise
+    except Exception as error:
+        if not whose:
+            raise
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        raise UserError(
+            f"{whose}: it raised {type(error).__name__}: {error} ({place.filename}, line {place.lineno})."
+        ) from error
+
+
+def _module_of(what: str, name: str, kind: str) -> tuple[ModuleType, str]:
+    """(the module that `package.module:name` says, the name in it)."""
+    module_name, _, own_name = name.partition(":")
+    if not module_name or not own_name:
+        raise UserError(f"{what} {name!r}: a {what} of your own is named package.module:{kind}.")
+    try:
+        return importlib.import_module(module_name), own_name
+    except SyntaxError as error:
+        raise UserError(f"{what} {name!r}: {module_name} is no Python: {error}.") from error
+    except ModuleNotFoundError as error:
+        if error.name is None or not module_name.startswith(error.name):
+            raise  # the module is there; what it imports is not
+        raise UserError(f"{what} {name!r}: there is no module {module_name!r} on the Python path.") from error

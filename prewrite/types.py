@@ -47,11 +47,16 @@ class Call:
 
 @dataclass(frozen=True)
 class Answer:
-    """The task model's reply to a `Call`, or why there is none: exactly one of text and error is None."""
+    """The task model's reply to a `Call`, or why there is none: exactly one of text and error is None.
+
+    prompt_tokens, completion_tokens: as the endpoint counted them, 0 where it does not.
+    """
 
     text: str | None
     error: str | None = None
     finish_reason: str | None = None
+    prompt_tokens: int = field(default=0, compare=False)
+    completion_tokens: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)

@@ -50,15 +50,31 @@ def shallow_model(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="session")
 def random_model(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Folder of a random model of two layers, whose four heads two ranks can share."""
+    folder = str(tmp_path_factory.mktemp("random_model"))
+    save_random_model(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def talkative_model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The random model, to which every twelfth token is an end: rewrites that are whole, short, and all different."""
+    folder = str(tmp_path_factory.mktemp("talkative_model"))
+    save_random_model(folder, end_every=12)
+    return folder
+
+
+def save_random_model(folder: str, end_every: int = 0) -> None:
+    """end_every: of the tokens from 100 on, those that end a completion too."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    folder = str(tmp_path_factory.mktemp("random_model"))
     tokenizer = save_tokenizer(folder)
     torch.manual_seed(0)
     shape = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
     ids = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     config = LlamaConfig(vocab_size=len(tokenizer), tie_word_embeddings=True, **shape, **heads, **ids)
-    LlamaForCausalLM(config).save_pretrained(folder)
-    return folder
+    model = LlamaForCausalLM(config)
+    if end_every:
+        model.generation_config.eos_token_id = [tokenizer.eos_token_id, *range(100, len(tokenizer), end_every)]
+    model.save_pretrained(folder)

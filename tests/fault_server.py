@@ -4,6 +4,7 @@ A behaviour is a function of the request's JSON body and of how many tries that 
 """
 
 import json
+import sys
 import threading
 import time
 from collections import Counter
@@ -49,6 +50,10 @@ def echo(body: dict[str, Any], tried: int) -> Reply:
 
 class _Server(ThreadingHTTPServer):
     request_queue_size = 256  # past the default 5 the kernel drops connections, and their clients wait
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), ConnectionError):  # a client that was killed
+            super().handle_error(request, client_address)
 
 
 class FaultServer:

@@ -94,8 +94,20 @@ def finish(process: subprocess.Popen[str], timeout: float = 600) -> tuple[int, s
 
 
 def descendants(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    """Every process that came from this one and lives now."""
-    return psutil.Process(process.pid).children(recursive=True)
+    """Every process that came from this one and lives now; guards, which are nobody's children, with their sessions."""
+    family = psutil.Process(process.pid).children(recursive=True)
+    parents = {str(one.pid) for one in family} | {str(process.pid)}
+    sessions = set()
+    for one in psutil.process_iter():
+        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+            words = one.cmdline()
+            if len(words) > 3 and words[2].endswith("engine/processes.py") and words[3] in parents:
+                sessions.add(os.getsid(one.pid))
+    for one in psutil.process_iter():
+        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+            if os.getsid(one.pid) in sessions:
+                family.append(one)
+    return family
 
 
 def command_lines(processes: Sequence[psutil.Process]) -> list[str]:

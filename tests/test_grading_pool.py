@@ -64,6 +64,20 @@ def test_a_worker_that_is_killed_is_replaced_and_its_job_has_no_verdict():
         pool.close()
 
 
+def test_a_launchers_sigterm_does_not_end_a_worker_before_its_program():
+    pool = WorkerPool(1)
+    try:
+        assert pool.grade([("x+1", ("1+x",))], 60) == [True]
+        process = pool._workers[0].process
+        assert process is not None
+        process.terminate()
+        assert pool.grade([("x+1", ("2+x",))], 60) == [False]
+        assert pool._workers[0].process is process
+        assert process.poll() is None
+    finally:
+        pool.close()
+
+
 def test_jobs_beyond_the_budget_have_no_verdict():
     assert grade_math([(r"\boxed{1+x}", "x+1")], budget_s=0.0) == [None]
 

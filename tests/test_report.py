@@ -319,6 +319,7 @@ def test_a_run_ends_with_its_report(
     one = SimpleNamespace(
         config=load_config("configs/quickstart.json", []),
         engines=SimpleNamespace(policy=None, sampler=None, generators=None, journal=journal),
+        state=SimpleNamespace(over="there are no steps", agree=lambda *_, **__: None, tell=lambda *_: None),
         objective=objective,
         progress=SimpleNamespace(step=0),
         world=SimpleNamespace(is_main=True, size=1),

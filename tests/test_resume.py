@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +18,23 @@ from safetensors.torch import load_file
 from prewrite.config.changes import MAY_CHANGE
 from prewrite.config.loading import load_config
 from prewrite.config.run import sections
+from prewrite.engine.agreement import data_hashes
 from prewrite.engine.distributed import World
 from prewrite.errors import UserError
-from prewrite.reporting.journal import Journal
+from prewrite.reporting.journal import ANSWERS, Journal
 from prewrite.training.checkpoint import MANIFEST, facts_of, newest_whole
 from prewrite.training.resume import go_back
 from prewrite.training.saving import _drop_old
 from prewrite.training.stopping import Stopping
+from prewrite.types import InstructionRow
 from tests.fault_server import FaultServer
 from tests.launching import SMALL, finish, launched, start, with_settings
 from tests.test_train import a_label, read_lines
 
 CONFIG = "configs/quickstart.json"
+ROW = InstructionRow("Say it.", "sst2")
 ALONE = World(0, 1, torch.device("cpu"))
+DATA = {"the train examples": "0123456789ab", "the dev examples": "ba9876543210"}
 LINES = ("log.jsonl", "metrics.jsonl", "dev.jsonl")
 
 
@@ -38,7 +43,7 @@ def make_checkpoint(run: Path, step: int, ranks: int = 1, score: float | None = 
     folder = run / "checkpoints" / f"step_{step:06d}"
     folder.mkdir(parents=True)
     lines = {name: path.stat().st_size if (path := run / name).exists() else 0 for name in LINES}
-    state = {"step": step, "ranks": ranks, "lines": lines, "score": score}
+    state = {"step": step, "ranks": ranks, "lines": lines, "score": score, "data": DATA}
     (folder / "state.json").write_text(json.dumps(state))
     (folder / "progress.json").write_text(json.dumps({"step": step}))
     (folder / "best.json").write_text(json.dumps({"step": step}))
@@ -82,7 +87,7 @@ def test_a_broken_newest_checkpoint_is_passed_over_and_said_so(
     run, config = make_run(tmp_path, 2, 4)
     DAMAGE[damage](run / "checkpoints" / "step_000004")
     journal = Journal(config, "resume")
-    checkpoint = go_back(journal, config, ALONE)
+    checkpoint = go_back(journal, config, ALONE, DATA)
     assert checkpoint is not None
     assert checkpoint.step == checkpoint.progress().step == 2
     told = capsys.readouterr().out
@@ -98,7 +103,7 @@ def test_lines_after_the_checkpoint_are_taken_out_and_half_a_line_too(tmp_path: 
             file.write('{"step": 5, "rew')
     (run / "best.json").write_text('{"step": 5}')
     (run / "checkpoints" / ".step_000006.part").mkdir()
-    assert go_back(Journal(config, "resume"), config, ALONE)
+    assert go_back(Journal(config, "resume"), config, ALONE, DATA)
     assert [line["step"] for line in read_lines(run / "metrics.jsonl")] == [2, 4]
     assert (run / "log.jsonl").read_text() == ""
     assert json.loads((run / "best.json").read_text()) == {"step": 4}
@@ -109,27 +114,30 @@ def test_lines_that_the_checkpoint_knows_and_the_folder_lacks_are_told(tmp_path:
     run, config = make_run(tmp_path, 2)
     (run / "dev.jsonl").write_text("")
     with pytest.raises(UserError, match=r"dev\.jsonl has 0 bytes"):
-        go_back(Journal(config, "resume"), config, ALONE)
+        go_back(Journal(config, "resume"), config, ALONE, DATA)
     assert read_lines(run / "metrics.jsonl"), "nothing is cut before all is checked"
 
 
 def test_without_a_checkpoint_the_run_starts_at_step_0_and_the_old_lines_are_kept(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """system-016"""
     run, config = make_run(tmp_path, 2)
     shutil.rmtree(run / "checkpoints")
-    assert go_back(Journal(config, "resume"), config, ALONE) is None
+    (run / ANSWERS).write_text("paid for")
+    assert go_back(Journal(config, "resume"), config, ALONE, DATA) is None
     assert "starts at step 0" in capsys.readouterr().out
     assert read_lines(tmp_path / "run.old-1" / "metrics.jsonl") == [{"step": 2}]
     assert not (run / "metrics.jsonl").exists()
     assert (run / "config.json").exists()
+    assert (run / ANSWERS).read_text() == "paid for", "they are not asked again"
 
 
 def test_where_every_checkpoint_is_broken_nothing_is_touched(tmp_path: Path) -> None:
     run, config = make_run(tmp_path, 2)
     flip(run / "checkpoints" / "step_000002" / "progress.json")
     with pytest.raises(UserError, match="no checkpoint is whole"):
-        go_back(Journal(config, "resume"), config, ALONE)
+        go_back(Journal(config, "resume"), config, ALONE, DATA)
     assert (run / "checkpoints" / "step_000002").exists()
     assert read_lines(run / "metrics.jsonl") == [{"step": 2}]
 
@@ -137,7 +145,35 @@ def test_where_every_checkpoint_is_broken_nothing_is_touched(tmp_path: Path) -> 
 def test_another_number_of_ranks_is_refused_in_words(tmp_path: Path) -> None:
     _, config = make_run(tmp_path, 2, ranks=2)
     with pytest.raises(UserError, match="written by 2 ranks, and 1 are here"):
-        go_back(Journal(config, "resume"), config, ALONE)
+        go_back(Journal(config, "resume"), config, ALONE, DATA)
+
+
+def test_data_that_changed_since_the_checkpoint_is_refused_in_words(tmp_path: Path) -> None:
+    run, config = make_run(tmp_path, 2)
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 3}\n')
+    changed = {**DATA, "the train examples": "another"}
+    with pytest.raises(UserError, match=r"step_000002: the train examples are not what the run was trained on"):
+        go_back(Journal(config, "resume"), config, ALONE, changed)
+    assert [line["step"] for line in read_lines(run / "metrics.jsonl")] == [2, 3], "nothing is cut"
+
+
+def test_the_hash_of_data_tells_every_part_of_it() -> None:
+    hashes = data_hashes({"rows": [ROW], "dev": ()})
+    assert hashes == data_hashes({"rows": [ROW], "dev": ()})
+    assert data_hashes({"rows": [replace(ROW, instruction="?\udc80")], "dev": ()})["rows"] != hashes["rows"]
+
+
+def test_answers_alone_make_a_run_that_a_new_start_does_not_write_over(tmp_path: Path) -> None:
+    run, config = make_run(tmp_path)
+    (run / ANSWERS).write_bytes(b"")
+    Journal(config)
+    (run / ANSWERS).write_text('{"key": "00"}\n')
+    with pytest.raises(UserError, match="already holds a run"):
+        Journal(config)
+    assert go_back(Journal(config, "resume"), config, ALONE, DATA) is None
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    assert (run / ANSWERS).read_text() == '{"key": "00"}\n'
 
 
 def test_a_run_is_gone_on_with_or_set_aside_but_never_written_over(tmp_path: Path) -> None:
@@ -176,20 +212,11 @@ def test_the_newest_checkpoint_is_the_one_of_the_latest_step(tmp_path: Path) -> 
     assert (checkpoint.step, broken) == (10, {})
 
 
-@pytest.fixture(scope="session")
-def talkative_model(random_model: str, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The random model, to which every twelfth token is an end: rewrites that are whole, short, and all different."""
-    folder = shutil.copytree(random_model, tmp_path_factory.mktemp("talkative") / "model")
-    file = folder / "generation_config.json"
-    settings = json.loads(file.read_text())
-    file.write_text(json.dumps(settings | {"eos_token_id": [settings["eos_token_id"], *range(100, 4096, 12)]}))
-    return str(folder)
-
-
 def training(ranks: int, output_dir: Path, model: str, server: FaultServer, *settings: str) -> list[str]:
     """The command of a small run in float32 that looks, changes its requests, and saves every second step."""
     own = (
         *(f"output_dir={output_dir}", f"policy.model={model}", f"base_url={server.base_url}", "task_model.model=task"),
+        *("lr_scheduler_type=linear", "warmup_steps=1"),
         *("policy.dtype=float32", "learning_rate=1e-4", "max_steps=4", "save_steps=2", "eval_steps=2", "num_sampled=1"),
         *("num_parents=2", "context_share=0.5", "beta=0.04", "sync_ref_model=true", "ref_model_sync_steps=1"),
     )
@@ -211,9 +238,11 @@ def told(run: Path) -> dict[str, list[dict[str, Any]]]:
 def test_a_run_that_is_killed_and_resumed_ends_as_one_that_was_not(
     tmp_path: Path, talkative_model: str, ranks: int
 ) -> None:
+    """system-017, system-019: rows, rates, moments go on. No answer that was there is asked for again."""
     with FaultServer(a_label) as server:
         code, stdout, stderr = finish(start(training(ranks, tmp_path / "whole", talkative_model, server), ranks=ranks))
         assert code == 0, stdout[-3000:] + stderr[-3000:]
+        asked = len(server.bodies)
         killed = tmp_path / "killed" / "quickstart"
         command = training(ranks, tmp_path / "killed", talkative_model, server)
         process = start(command, ranks=ranks)
@@ -225,14 +254,20 @@ def test_a_run_that_is_killed_and_resumed_ends_as_one_that_was_not(
             time.sleep(0.05)
         os.killpg(process.pid, signal.SIGKILL)
         finish(process)
+        time.sleep(1)  # what the server has read is in its list by now
+        answered = len((killed / ANSWERS).read_bytes().splitlines())
+        under_way = len(server.bodies) - asked - answered
         latest = max(path.name for path in (killed / "checkpoints").glob("step_*"))
         code, stdout, stderr = finish(start([*command, "--resume"], ranks=ranks))
         assert code == 0, stdout[-3000:] + stderr[-3000:]
+        # Beside what was under way, the killed run's requests are those of the whole one, and a first question a start.
+        assert len(server.bodies) - 2 * asked == under_way
     whole = tmp_path / "whole" / "quickstart"
     assert f"going on after step {int(latest[-1])}, from" in stdout
     first, second = told(whole), told(killed)
     assert [line["step"] for line in second["metrics.jsonl"]] == [0, 1, 2, 3, 4]
     assert any(line["grad_norm"] for line in first["metrics.jsonl"][3:]), "steps after the checkpoint teach"
+    assert len({line["learning_rate"] for line in first["metrics.jsonl"][1:]}) > 2, "the schedule moves"
     assert second == first
     for model in ("", "reference"):
         before, ours, theirs = (
@@ -266,20 +301,39 @@ def test_a_signal_ends_the_run_after_its_step_with_a_checkpoint(tmp_path: Path, 
     assert {line["step"] for line in read_lines(run / "log.jsonl")} == set(range(1, last + 1))
 
 
-def test_a_second_ctrl_c_leaves_at_once_and_a_second_sigterm_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+TERM, INT, USR1 = signal.SIGTERM, signal.SIGINT, signal.SIGUSR1
+
+
+@pytest.mark.parametrize(
+    ("signals", "seconds_between", "last"),
+    [
+        ((TERM, TERM, INT, TERM, INT), 0.0, 4),  # launchers send bursts; a second Ctrl-C is a person's
+        ((TERM, TERM), 4.0, None),
+        ((TERM, TERM), 6.0, 1),
+        ((USR1, TERM, USR1), 6.0, 2),
+        ((INT, TERM), 6.0, None),
+    ],
+)
+def test_a_second_signal_leaves_at_once_but_not_a_burst(
+    monkeypatch: pytest.MonkeyPatch, signals: tuple[int, ...], seconds_between: float, last: int | None
+) -> None:
+    """last: which of them ends the run at once; None = it stops after its step."""
     monkeypatch.setattr("prewrite.training.stopping.distributed.gather", lambda value: [False, value])
+    sent: list[int | None] = []
 
     def asked() -> None:
         with Stopping() as stopping:
             assert not stopping.agreed()
-            for signum in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
+            for place, signum in enumerate(signals):
+                monkeypatch.setattr("prewrite.training.stopping._now", lambda: len(sent) * seconds_between)
+                sent.append(place)
                 os.kill(os.getpid(), signum)
-            assert stopping.agreed()
-            with pytest.raises(KeyboardInterrupt):
-                os.kill(os.getpid(), signal.SIGINT)
+                assert stopping.agreed()
+            sent.append(None)
 
     with pytest.raises(KeyboardInterrupt):
         asked()
+    assert sent[-1] == last
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(os.environ.get("PREWRITE_CASES") or Path(__file__).parents[2] / "shared" / "cases")
-AREAS = {"config", "server", "data", "log", "eval", "vllm", "dist"}
+AREAS = {"checkpoint", "config", "server", "data", "log", "eval", "vllm", "dist"}
 
 
 @pytest.mark.skipif(not FOLDER.is_dir(), reason=f"no cases at {FOLDER}; set PREWRITE_CASES to their folder")

@@ -7,10 +7,11 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from prewrite.config import TaskModelSettings
-from prewrite.engine.processes import end_guarded, start_guarded
+from prewrite.engine.processes import _birth, end_guarded, start_guarded
 from prewrite.engine.task_model import TaskModel
 from prewrite.engine.task_server import TaskServer, _server_environment, open_task_model
 from prewrite.errors import UserError
@@ -75,6 +76,50 @@ def test_a_parent_that_is_ended_leaves_no_process_behind(end, tmp_path):
         assert len(session_members(session)) == 3  # guard, child, grandchild
         parent.send_signal(end)
     wait_until(lambda: not session_members(session), 30)
+
+
+DEAF_RANK = """
+import os, signal, subprocess, sys, time
+from prewrite.engine.processes import end_guarded, start_guarded
+signal.signal(signal.SIGTERM, lambda *_: print("asked", flush=True))
+with open(sys.argv[1], "wb") as log:
+    guard = start_guarded([sys.executable, "-c", "import time; print('up', flush=True); time.sleep(300)"],
+                          env=os.environ, log=log)
+print(guard.pid, flush=True)
+sys.stdin.readline()
+print(guard.poll(), flush=True)
+end_guarded(guard)
+print(guard.returncode, flush=True)
+"""
+
+
+def test_a_launcher_that_ends_its_ranks_does_not_end_what_they_started(tmp_path):
+    """As `deepspeed` does it: SIGTERM to a rank and all its descendants, and then it waits."""
+    log, pipe = tmp_path / "log", subprocess.PIPE
+    command = [sys.executable, "-c", DEAF_RANK, str(log)]
+    with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as rank:
+        session = int(rank.stdout.readline())
+        wait_until(lambda: "up" in log.read_text(), 30)
+        for one in [*psutil.Process(rank.pid).children(recursive=True), psutil.Process(rank.pid)]:
+            one.terminate()
+        assert rank.stdout.readline() == "asked\n"
+        time.sleep(1.0)
+        assert len(session_members(session)) == 2  # guard and command
+        told, _ = rank.communicate("the step is done\n", timeout=30)
+    assert told.split() == ["None", "143"]
+    assert session_members(session) == []
+
+
+def test_a_process_of_another_birth_is_not_the_parent():
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    own, birth = _birth(os.getpid()), _birth(child.pid)
+    assert own == _birth(os.getpid())
+    assert birth not in (own, None)
+    child.stdin.close()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert _birth(child.pid) is None, "it has ended, though nobody has asked for its code"
+    child.wait()
+    assert _birth(child.pid) is None
 
 
 def test_ending_a_guarded_command_ends_its_stubborn_descendants(tmp_path):

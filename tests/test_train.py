@@ -15,6 +15,7 @@ import pytest
 from prewrite.config import TaskModelSettings
 from prewrite.engine.task_server import open_task_model
 from prewrite.errors import UserError
+from prewrite.training.checkpoint import newest_whole
 from prewrite.types import Call
 from tests.fault_server import FaultServer, Reply, completion, query_of
 from tests.launching import SMALL, command_lines, descendants, finish, launched, session_members, start, with_settings
@@ -117,6 +118,10 @@ def test_the_server_answers_and_ctrl_c_leaves_none_and_a_readable_run_folder(
     _, alive = psutil.wait_procs(family, timeout=60)
     assert not [member for member in alive if member.status() != psutil.STATUS_ZOMBIE]
     assert session_members(guard.pid) == []
+    # The launcher has sent SIGTERM to all that the rank started, and the server answered to the end of the step.
+    checkpoint, broken = newest_whole(tmp_path / "quickstart" / "checkpoints")
+    assert checkpoint is not None
+    assert (checkpoint.step, broken) == (read_lines(metrics)[-1]["step"], {})
     assert read_lines(metrics)[0]["step"] == 1
     assert read_lines(tmp_path / "quickstart" / "log.jsonl")
 

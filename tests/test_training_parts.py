@@ -21,9 +21,9 @@ from prewrite.reporting.journal import Journal
 from prewrite.training.engines import full_memory_told
 from prewrite.training.progress import Candidate, Claim, Progress, RowMemory, row_at
 from prewrite.training.rollout import roll_out
-from prewrite.training.schedule import GAP_WINDOW, check_gap, learning_rate_at, total_steps
+from prewrite.training.schedule import GAP_WINDOW, STANDSTILL, check_gap, learning_rate_at, total_steps
 from prewrite.training.step_metrics import rollout_metrics
-from prewrite.training.trainer import STANDSTILL, Trainer
+from prewrite.training.trainer import Trainer
 from prewrite.training.update import Updater
 from prewrite.types import InstructionRow, Rollout, Sample, Sampled, Scored, Verdict
 

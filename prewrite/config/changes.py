@@ -18,6 +18,7 @@ MAY_CHANGE: Mapping[str, set[str]] = {
     "training": {
         *("max_steps", "num_train_epochs", "save_steps", "save_total_limit", "logging_steps", "ddp_timeout"),
         *("max_sampler_gap", "logprob_chunk_tokens", "max_tokens_per_micro_batch"),
+        *("early_stopping_patience", "early_stopping_threshold", "callbacks"),
     },
     "selection": {"eval_steps", "num_sampled", "race_share", "metric"},
     "budget": {"max_task_calls"},

@@ -151,7 +151,7 @@ MOVED = (
         "a checkpoint is a model folder, to be uploaded by hand; leave it out",
     ),
     _moved(
-        "shuffle_dataset remove_unused_columns disable_dropout benchmarks callbacks",
+        "shuffle_dataset remove_unused_columns disable_dropout benchmarks",
         "",
         "nothing here does that; leave it out",
     ),

@@ -55,6 +55,8 @@ class Config(Section):
             )
         if self.training.max_steps == 0 and self.budget.max_task_calls is None:
             yield "max_steps=0 searches among as many untrained rewrites as calls allow: give budget.max_task_calls"
+        if self.training.early_stopping_patience is not None and not self.selection.eval_steps:
+            yield "early_stopping_patience counts looks, and selection.eval_steps is 0: give eval_steps"
         if self.policy.offload_optimizer and self.policy.zero_stage == 1:
             yield "offload_optimizer with zero_stage=1: only zero_stage=3 offloads; leave zero_stage null"
         name = self.run_name

@@ -53,6 +53,12 @@ class TrainingSettings(Section):
     """checkpoints kept: the newest, and in place of the oldest of them the one with the best look; null = all"""
     logging_steps: Positive = 1
     """a console line every so many steps; the journal has every step"""
+    early_stopping_patience: Positive | None = None
+    """looks (`selection.eval_steps`) running without a gain of the held-out estimate that end training; null = never"""
+    early_stopping_threshold: NonNegative = 0.0
+    """what a look has to gain over the best one so far"""
+    callbacks: list[str] = []
+    """classes of your own, as `package.module:Class`, that hear of steps, saves and the end (docs/callbacks.md)"""
 
     def faults(self) -> Iterator[str]:
         """One length of the run, and whole optimizer steps."""

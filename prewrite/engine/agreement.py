@@ -37,12 +37,17 @@ def agree_on_program_and_config(config: Config, world: distributed.World) -> Non
         )
 
 
-def agree_on_data(data: Mapping[str, object], world: distributed.World) -> None:
-    """The same data, by name. Its hash is that of its repr, which so must tell all of it and no memory address."""
+def data_hashes(data: Mapping[str, object]) -> dict[str, str]:
+    """The hash of each part, by name: that of its repr, which so must tell all of it and no memory address."""
+    return {name: _short_hash(repr(part).encode(errors="backslashreplace")) for name, part in data.items()}
+
+
+def agree_on_data(hashes: Mapping[str, str], world: distributed.World) -> None:
+    """The same data (`data_hashes`)."""
     if world.size == 1:
         return
-    hashes = {f"the hash of {name}": _short_hash(repr(part).encode()) for name, part in data.items()}
-    refuse_differences(distributed.gather(hashes), distributed.gather(socket.gethostname()))
+    facts = {f"the hash of {name}": value for name, value in hashes.items()}
+    refuse_differences(distributed.gather(facts), distributed.gather(socket.gethostname()))
 
 
 def agree_on_folder(folder: Path | None, world: distributed.World) -> None:

@@ -1,10 +1,12 @@
 """Child processes that never outlive their parent, whichever way it goes: exit, exception, Ctrl-C, SIGTERM, SIGKILL.
 And ranks that do not outlive their launcher.
 
-`start_guarded` puts a small guard between the parent and the command. Guard, command and all its descendants form a
-session of their own: the terminal's Ctrl-C does not reach them, and one look at /proc finds them all. The guard looks
-twice a second whether its parent still lives. (PR_SET_PDEATHSIG would fire when the starting *thread* ends, and is not
-inherited by grandchildren; the end of a pipe is not seen while any forked worker of the parent holds it open.)
+`start_guarded` puts a small guard beside the command. Guard, command and all its descendants form a session of their
+own: the terminal's Ctrl-C does not reach them, and one look at /proc finds them all. The guard is no child of ours: a
+launcher that ends its ranks sends SIGTERM to all their descendants, and what a rank has started must live until the
+rank is done with its last step. It looks twice a second whether the process that started it still lives.
+(PR_SET_PDEATHSIG would fire when the starting *thread* ends, and is not inherited by grandchildren; the end of a pipe
+is not seen while any forked worker of ours holds it open.)
 
 This file also is the guard's program, so it imports the standard library alone.
 """
@@ -12,6 +14,7 @@ This file also is the guard's program, so it imports the standard library alone.
 import contextlib
 import itertools
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -26,25 +29,79 @@ _POLL_SECONDS = 0.5
 _LAUNCHERS = {"torchrun", "torch.distributed.run", "deepspeed", "deepspeed.launcher.launch"}  # programs or modules
 
 
+class Guard:
+    """A guard that runs; its methods are those of `subprocess.Popen`. pid: also its session's."""
+
+    def __init__(self, reports: int):
+        self._reports = reports  # the end of a pipe whose other end the guard alone holds
+        self._said = b""
+        while not self._said.endswith(b"\n"):
+            if not (part := os.read(reports, 1)):
+                raise RuntimeError("the guard of a command ended before it began; its error stands in the log")
+            self._said += part
+        self.pid, self._said = int(self._said), b""
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """The command's exit code once all is ended; None before. -9: the guard was killed."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self.wait(0)
+        return None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The same, once it is known. Raises subprocess.TimeoutExpired."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while self.returncode is None:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if not select.select([self._reports], [], [], left)[0]:
+                raise subprocess.TimeoutExpired("the guarded command", timeout or 0.0)
+            if part := os.read(self._reports, 64):
+                self._said += part
+            else:
+                self.returncode = int(self._said or -signal.SIGKILL)
+                os.close(self._reports)
+        return self.returncode
+
+    def terminate(self) -> None:
+        """Asks it to end the command."""
+        self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Ends the guard alone."""
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, signum: signal.Signals) -> None:
+        if self.poll() is None:
+            _signal([self.pid], signum)
+
+
 def start_guarded(
     command: Sequence[str], *, env: Mapping[str, str], log: IO[bytes], grace: float = _GRACE_SECONDS
-) -> "subprocess.Popen[bytes]":
+) -> Guard:
     """Starts the command under a guard, which exits with its code (128 + a signal's number); all output goes to `log`.
 
     grace: seconds that the command, and then whatever outlives it, has for cleaning up before SIGKILL.
     """
-    guard = [sys.executable, "-I", str(Path(__file__).resolve()), str(os.getpid()), str(grace), *command]
-    return subprocess.Popen(
-        guard, env=dict(env), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+    reports, for_guard = os.pipe()
+    program = [sys.executable, "-I", str(Path(__file__).resolve()), str(os.getpid()), str(grace), str(for_guard)]
+    starter = subprocess.Popen(
+        [*program, *command],
+        env=dict(env),
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        pass_fds=[for_guard],
     )
+    os.close(for_guard)
+    starter.wait()
+    return Guard(reports)
 
 
-def end_guarded(guard: "subprocess.Popen[bytes]") -> None:
+def end_guarded(guard: Guard) -> None:
     """Ends the command and all its descendants: by SIGTERM, and after the grace by SIGKILL. Safe to call twice."""
-    if guard.poll() is None:
-        guard.terminate()
-        guard.wait()
-    if guard.returncode < 0:  # the guard itself was killed, and has left its session behind
+    guard.terminate()
+    if guard.wait() < 0:  # the guard itself was killed, and has left its session behind
         _end_session(guard.pid, _GRACE_SECONDS)
 
 
@@ -79,6 +136,14 @@ def _parent(pid: int) -> int | None:
     return None
 
 
+def _birth(pid: int) -> str | None:
+    """When a process started, in the kernel's ticks; None where it has ended: a number is given to others again."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return None if state in "ZX" else rest[18]
+    return None
+
+
 def _is_launcher(pid: int) -> bool:
     with contextlib.suppress(OSError):
         words = Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
@@ -86,7 +151,13 @@ def _is_launcher(pid: int) -> bool:
     return False
 
 
-def _guard(parent: int, grace: float, command: Sequence[str]) -> None:
+def _guard(parent: int, grace: float, reports: int, command: Sequence[str]) -> None:
+    born = _birth(parent)
+    if os.fork():
+        os._exit(0)  # so that the guard is nobody's child
+    os.setsid()
+    os.set_inheritable(reports, False)
+    os.write(reports, f"{os.getpid()}\n".encode())
     asked_to_end = False
 
     def ask_to_end(signum: int, frame: object) -> None:
@@ -95,7 +166,7 @@ def _guard(parent: int, grace: float, command: Sequence[str]) -> None:
 
     signal.signal(signal.SIGTERM, ask_to_end)
     child = subprocess.Popen(command)
-    while child.poll() is None and not asked_to_end and os.getppid() == parent:
+    while child.poll() is None and not asked_to_end and born is not None and _birth(parent) == born:
         _wait(child, _POLL_SECONDS)
     if child.poll() is None:
         child.terminate()
@@ -104,7 +175,7 @@ def _guard(parent: int, grace: float, command: Sequence[str]) -> None:
     _end_session(os.getsid(0), grace)
     if code is None:
         code = 1
-    sys.exit(code if code >= 0 else 128 - code)  # Popen gives a signal as its negative number
+    os.write(reports, str(code if code >= 0 else 128 - code).encode())  # Popen gives a signal as its negative number
 
 
 def _end_session(session: int, grace: float) -> None:
@@ -140,4 +211,4 @@ def _session_members(session: int) -> list[int]:
 
 
 if __name__ == "__main__":
-    _guard(int(sys.argv[1]), float(sys.argv[2]), sys.argv[3:])
+    _guard(int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]), sys.argv[4:])

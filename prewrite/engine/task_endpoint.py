@@ -11,7 +11,7 @@ import random
 import urllib.request
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -102,7 +102,7 @@ class Endpoint:
         answer, prompt_tokens, completion_tokens = read_reply(text, choices, thinking_off=self._thinking_off)
         self._stats.prompt_tokens += prompt_tokens
         self._stats.completion_tokens += completion_tokens
-        return answer
+        return replace(answer, prompt_tokens=prompt_tokens, completion_tokens=completion_tokens)
 
     async def served_models(self) -> list[str]:
         """The names it serves; none where it cannot tell, since they only make a message better."""

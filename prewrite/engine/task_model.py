@@ -9,12 +9,13 @@ import hashlib
 import json
 import logging
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from prewrite.config import TaskModelSettings
+from prewrite.engine.answers import Answers
 from prewrite.engine.task_endpoint import Endpoint, TaskModelStats
 from prewrite.engine.task_wire import CallFailed, request_body
 from prewrite.errors import UserError
@@ -23,7 +24,6 @@ from prewrite.types import Answer, Call
 
 logger = logging.getLogger(__name__)
 
-_CACHED_ANSWERS = 200_000
 _CALLS_FOR_A_VERDICT = 20
 _FAILED_IN_A_ROW = 50
 _PROBE_RETRIES = 2
@@ -50,7 +50,7 @@ class TaskModel:
         self._judged = TaskModelStats()
         urls = [base_url] if isinstance(base_url, str) else base_url
         self._endpoints = [Endpoint(settings, base_url=url, stats=self.stats) for url in urls]
-        self._cache: OrderedDict[bytes, Answer] = OrderedDict()
+        self._answers = Answers()
         self._in_flight: dict[bytes, asyncio.Task[Answer]] = {}
         self._ahead: dict[bytes, asyncio.Task[Answer]] = {}  # asked, and nobody has wanted the answer yet
         self._loop = asyncio.new_event_loop()
@@ -75,21 +75,24 @@ class TaskModel:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+        self._answers.close()
+
+    def keep_answers(self, path: Path, *, rank: int, ranks: int, state: Mapping[str, Any] | None = None) -> None:
+        """Keeps every answer in the file from now on, and asks for none that is there (`prewrite.engine.answers`).
+
+        state: of the checkpoint that the run goes on from. Before the first `ask`. Raises UserError.
+        """
+        if state is not None:
+            vars(self.stats).update(state["counts"])
+            self.stats.failures.update(state["failures"])
+            self._judged = replace(self.stats, failures=self.stats.failures.copy())
+        counted = 0 if state is None else state["answers_bytes"]
+        self._answers.open(path, rank=rank, ranks=ranks, counted_bytes=counted)
 
     def state(self) -> dict[str, Any]:
-        """What an interrupted run needs to go on: the counts so far, and the answers that need not be bought again."""
+        """What an interrupted run needs to go on: the counts so far, and which answers are in them."""
         counts = {name: value for name, value in vars(self.stats).items() if isinstance(value, int)}
-        answers = {key.hex(): (one.text, one.finish_reason) for key, one in list(self._cache.items())}
-        return {"counts": counts, "failures": dict(self.stats.failures), "answers": answers}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Takes `state` back; before the first `ask`."""
-        vars(self.stats).update(state["counts"])
-        self.stats.failures.update(state["failures"])
-        self._judged = replace(self.stats, failures=self.stats.failures.copy())
-        self._cache.update(
-            (bytes.fromhex(key), Answer(text, finish_reason=reason)) for key, (text, reason) in state["answers"].items()
-        )
+        return {"counts": counts, "failures": dict(self.stats.failures), "answers_bytes": self._answers.num_bytes}
 
     def ask(self, calls: Sequence[Call], *, progress: Callable[[int, int], None] | None = None) -> list[Answer]:
         """The answers, in the order of the calls. `progress(done, total)` runs in the task model's thread.
@@ -178,10 +181,11 @@ class TaskModel:
             self.stats.cached += key in taken
             taken.add(key)
             return await asyncio.shield(self._ahead[key])
-        if key in self._cache:
-            self._cache.move_to_end(key)
-            self.stats.cached += 1
-            return self._cache[key]
+        known, is_first = self._answers.get(key)
+        if known is not None:
+            self.stats.cached += not is_first
+            self._count_kept()
+            return known
         if key in self._in_flight:
             self.stats.cached += 1
         else:
@@ -191,7 +195,7 @@ class TaskModel:
     async def _start(self, calls: Sequence[Call]) -> None:
         for call in calls:
             body, key = self._request(call)
-            if not any(key in known for known in (self._cache, self._in_flight, self._ahead)):
+            if not any(key in known for known in (self._answers, self._in_flight, self._ahead)):
                 self._begin(call, body, key)
                 self._ahead[key] = self._in_flight[key]
 
@@ -219,13 +223,18 @@ class TaskModel:
             return Answer(text=None, error=str(failure))
         else:
             self._num_unreached = 0
-            self._cache[key] = answer
-            if len(self._cache) > _CACHED_ANSWERS:
-                self._cache.popitem(last=False)
+            self._answers.add(key, answer)
+            self._count_kept()
             return answer
         finally:
             self.stats.calls += 1
             del self._in_flight[key]
+
+    def _count_kept(self) -> None:
+        for answer in self._answers.take_due():
+            self.stats.calls += 1
+            self.stats.prompt_tokens += answer.prompt_tokens
+            self.stats.completion_tokens += answer.completion_tokens
 
     async def _probe_all(self, choices: tuple[str, ...]) -> None:
         for endpoint in self._endpoints:
@@ -260,6 +269,6 @@ class TaskModel:
         tasks = list(self._in_flight.values())
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, *self._ahead.values(), return_exceptions=True)
         for endpoint in self._endpoints:
             await endpoint.close()

@@ -1,10 +1,11 @@
 """The run folder: what was asked (`config.json`), and everything that happened, flushed line by line."""
 
+import contextlib
 import itertools
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,8 +16,10 @@ from prewrite.errors import UserError
 from prewrite.types import InstructionRow, Rollout, Row
 
 Start = Literal["new", "resume", "overwrite"]
+ANSWERS = "answers.jsonl"  # written by `prewrite.engine.answers`
 
 _LINES = ("metrics.jsonl", "log.jsonl", "dev.jsonl")  # a folder with none of them is a start that failed
+_WAY_OUT = "make room or put its rights in order, then go on with --resume"
 _HALVES = "backslashreplace"  # a lone surrogate, which UTF-8 cannot say, becomes JSON's own escape of it
 
 
@@ -30,7 +33,7 @@ class Journal:
         """
         self.folder = Path(config.output_dir, config.run_name).absolute()  # one that holds on every rank
         self.best: Mapping[str, Any] = {}
-        try:
+        with self._faults_told("set output_dir and run_name"):
             if self.holds_run and start == "overwrite":
                 self.set_aside()
             if self.holds_run and start == "new":
@@ -41,13 +44,14 @@ class Journal:
             if self.holds_run:
                 refuse_changes(load_config(self.folder / "config.json"), config, f"run folder {self.folder}")
             self._open(config)
-        except OSError as error:
-            raise UserError(
-                f"run folder {self.folder}: cannot be written ({error}); set output_dir and run_name"
-            ) from error
 
     @property
     def holds_run(self) -> bool:
+        """Whether an earlier start came as far as a first answer or line."""
+        return self.has_lines or ((answers := self.folder / ANSWERS).exists() and bool(answers.stat().st_size))
+
+    @property
+    def has_lines(self) -> bool:
         """Whether an earlier start came as far as a first line."""
         return any((self.folder / name).exists() for name in _LINES)
 
@@ -62,9 +66,11 @@ class Journal:
         return target
 
     def start_over(self, config: Config) -> None:
-        """Sets the run aside and opens an empty folder in its place."""
-        self.set_aside()
+        """Sets the run aside and opens a folder in its place that has its answers alone."""
+        earlier = self.set_aside()
         self._open(config)
+        if (answers := earlier / ANSWERS).exists():
+            os.replace(answers, self.folder / ANSWERS)
 
     def sizes(self) -> dict[str, int]:
         """The bytes of each file of lines: what `cut_back` cuts to."""
@@ -78,10 +84,11 @@ class Journal:
                 raise UserError(
                     f"{self.folder / name} has {size} bytes, and {sizes[name]} when the checkpoint was made"
                 )
-        for name, size in sizes.items():
-            if (self.folder / name).exists():
-                os.truncate(self.folder / name, size)
-        (self.folder / "totals.json").unlink(missing_ok=True)
+        with self._faults_told():
+            for name, size in sizes.items():
+                if (self.folder / name).exists():
+                    os.truncate(self.folder / name, size)
+            (self.folder / "totals.json").unlink(missing_ok=True)
 
     def _open(self, config: Config) -> None:
         (self.folder / "checkpoints").mkdir(parents=True, exist_ok=True)
@@ -123,16 +130,26 @@ class Journal:
     def write_best(self, best: Mapping[str, Any]) -> None:
         """The best instruction a task so far, into best.json, whole or not at all."""
         self.best = best
-        write_whole(self.folder / "best.json", _json(best, indent=2) + "\n")
+        with self._faults_told():
+            write_whole(self.folder / "best.json", _json(best, indent=2) + "\n")
 
     def write_totals(self, totals: Mapping[str, Any]) -> None:
         """What the whole run cost, into totals.json, at its end."""
-        write_whole(self.folder / "totals.json", _json(totals, indent=2) + "\n")
+        with self._faults_told():
+            write_whole(self.folder / "totals.json", _json(totals, indent=2) + "\n")
 
     def _append(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        with (self.folder / name).open("a", encoding="utf-8", errors=_HALVES, newline="\n") as file:
+        path = self.folder / name
+        with self._faults_told(), path.open("a", encoding="utf-8", errors=_HALVES, newline="\n") as file:
             for row in rows:
                 file.write(_json(row) + "\n")
+
+    @contextlib.contextmanager
+    def _faults_told(self, way_out: str = _WAY_OUT) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise UserError(f"run folder {self.folder}: cannot be written ({error}); {way_out}") from error
 
 
 def write_whole(path: Path, text: str) -> None:

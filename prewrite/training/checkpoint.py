@@ -25,13 +25,15 @@ _CHUNK_BYTES = 1 << 24
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """step: optimizer steps taken. ranks: of the run. lines: `Journal.sizes`. score: of the look at this step."""
+    """step: optimizer steps taken. ranks: of the run. lines: `Journal.sizes`. score: of the look at this step.
+    data: hashes of what was trained on, by name."""
 
     folder: Path
     step: int
     ranks: int
     lines: dict[str, int]
     score: float | None
+    data: dict[str, str]
 
     @classmethod
     def read(cls, folder: Path) -> "Checkpoint":

@@ -3,7 +3,7 @@
 import contextlib
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +18,15 @@ from prewrite.engine.sampler import Sampler
 from prewrite.engine.task_model import TaskModel
 from prewrite.engine.task_server import TaskServer
 from prewrite.errors import UserError
-from prewrite.reporting.journal import Journal, Start
+from prewrite.reporting.journal import ANSWERS, Journal, Start
 from prewrite.training.checkpoint import REFERENCE, Checkpoint
 from prewrite.training.resume import go_back
 
 
 @dataclass(frozen=True)
 class Engines:
-    """journal: on rank 0 alone. reference: where the loss has a KL term. checkpoint, generators: where the
-    run goes on from one, the states to set before its first rollout."""
+    """journal: on rank 0 alone. reference: where the loss has a KL term. data: hashes of what was read, by name.
+    checkpoint, generators: where the run goes on from one, the states to set before its first rollout."""
 
     world: World
     tokenizer: Any
@@ -35,24 +35,34 @@ class Engines:
     sampler: Sampler
     task_model: TaskModel
     journal: Journal | None
+    data: Mapping[str, str] = field(default_factory=dict)
     checkpoint: Checkpoint | None = None
     generators: Mapping[str, Any] | None = None
 
 
 @contextlib.contextmanager
 def open_engines(
-    config: Config, world: World, tokenizer: Any, choices: Sequence[str], start: Start = "new"
+    config: Config,
+    world: World,
+    tokenizer: Any,
+    choices: Sequence[str],
+    start: Start = "new",
+    data: Mapping[str, str] | None = None,
 ) -> Iterator[Engines]:
     """The engines of a run, closed on every way out. choices: labels that the task model has to be able to force.
+    data: hashes of what was read, which an earlier start has to have read too.
 
     Raises UserError, on every rank where it concerns all, for what the user can put right.
     """
     with full_memory_told(), contextlib.ExitStack() as stack:
         with distributed.together("making the run folder"):
             journal = Journal(config, start) if world.is_main else None
-            checkpoint = go_back(journal, config, world) if journal is not None and start == "resume" else None
+            checkpoint = None
+            if journal is not None and start == "resume":
+                checkpoint = go_back(journal, config, world, data or {})
         checkpoint = distributed.broadcast(checkpoint)
         agreement.agree_on_folder(journal.folder if journal else None, world)
+        folder: Path = distributed.broadcast(journal.folder if journal else None)
         task_model = stack.enter_context(_task_model(config, journal))
         with distributed.together("asking the task model a first question"):
             if world.is_main:
@@ -71,14 +81,15 @@ def open_engines(
         sampler = Sampler(config.policy, config.rollout, tokenizer, world, seed=config.seed)
         stack.callback(sampler.close)
         _seed(config.seed + world.rank // sampler.ranks_per_engine)  # after the engine, whose start reseeds torch
-        states = None
+        states, asked = None, None
         if checkpoint is not None:
             with distributed.together("reading the checkpoint"):
                 own = checkpoint.rank_state(world)
                 policy.load_optimizer_state(own["optimizer"])
-                task_model.load_state(own["task_model"])
-                states = own["generators"]
-        yield Engines(world, tokenizer, policy, reference, sampler, task_model, journal, checkpoint, states)
+                asked, states = own["task_model"], own["generators"]
+        with distributed.together("reading the answers that were kept"):
+            task_model.keep_answers(folder / ANSWERS, rank=world.rank, ranks=world.size, state=asked)
+        yield Engines(world, tokenizer, policy, reference, sampler, task_model, journal, data or {}, checkpoint, states)
 
 
 def _weights_in(settings: PolicySettings, folder: Path) -> PolicySettings:

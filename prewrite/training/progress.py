@@ -3,6 +3,7 @@
 import random
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -56,7 +57,7 @@ class Progress:
 
     leftovers: scored groups that the next batch begins with (dynamic sampling). gaps: the gap alarm's window.
     alike_batches: rollout batches running whose rewrites were nearly all alike. memory: the selection's, by the row's
-    name.
+    name. kept: JSON values of callbacks, by their names.
     """
 
     step: int = 0
@@ -66,6 +67,7 @@ class Progress:
     gaps: list[float] = field(default_factory=list)
     alike_batches: int = 0
     memory: dict[str, RowMemory] = field(default_factory=dict)
+    kept: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def to_json(self) -> bytes:
         """The record as JSON; `from_json` gives it back equal."""

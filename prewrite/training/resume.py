@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from prewrite.config import Config
@@ -11,10 +12,11 @@ from prewrite.reporting.journal import Journal
 from prewrite.training.checkpoint import Checkpoint, newest_whole
 
 
-def go_back(journal: Journal, config: Config, world: World) -> Checkpoint | None:
+def go_back(journal: Journal, config: Config, world: World, data: Mapping[str, str]) -> Checkpoint | None:
     """The checkpoint that a run goes on from, with the run folder cut back to its step; None = from step 0.
 
-    Broken checkpoints that are newer are renamed. Rank 0 alone. Raises UserError where no way on is left.
+    data: hashes of what was read now. Broken checkpoints that are newer are renamed. Rank 0 alone. Raises UserError
+    where no way on is left.
     """
     folder = journal.folder / "checkpoints"
     checkpoint, broken = newest_whole(folder)
@@ -23,13 +25,18 @@ def go_back(journal: Journal, config: Config, world: World) -> Checkpoint | None
         raise UserError(f"run folder {journal.folder}: no checkpoint is whole{told}\nStart anew with --overwrite")
     if checkpoint is None:
         print(f"--resume: {journal.folder} has no checkpoint: the run starts at step 0", flush=True)
-        if journal.holds_run:
+        if journal.has_lines:
             journal.start_over(config)
         return None
     if checkpoint.ranks != world.size:
         raise UserError(
             f"{checkpoint.folder} was written by {checkpoint.ranks} ranks, and {world.size} are here: --resume needs "
             f"as many (its folder is a model: policy.model={checkpoint.folder} starts a new run from its weights)"
+        )
+    if changed := [name for name, value in data.items() if checkpoint.data.get(name) != value]:
+        raise UserError(
+            f"{checkpoint.folder}: {', '.join(changed)} are not what the run was trained on until now: a file was "
+            "changed since. Put it back as it was, or start another run (--set run_name=...)"
         )
     if broken:
         print(f"checkpoints that are broken are passed over, and renamed broken_...{told}", flush=True)

@@ -7,9 +7,12 @@ from prewrite.config.loading import check_world
 from prewrite.engine import agreement, distributed
 from prewrite.engine.policy import load_tokenizer, quiet_libraries, refuse_compiling_without_compiler
 from prewrite.engine.sampler import refuse_sleep_without_gpu
+from prewrite.plugins import faults_told, own_class
 from prewrite.reporting.journal import Start
+from prewrite.training.callbacks import Callback, EarlyStopping
 from prewrite.training.engines import open_engines
 from prewrite.training.progress import Progress
+from prewrite.training.saving import Checkpointing
 from prewrite.training.stage import load_stage, make_objective
 from prewrite.training.trainer import Trainer
 
@@ -28,9 +31,23 @@ def run(config: Config, start: Start = "new") -> None:
             check_world(config, world.size)
             refuse_sleep_without_gpu(config.rollout, world)
             refuse_compiling_without_compiler(config.policy)
+            callbacks = make_callbacks(config)
             tokenizer = load_tokenizer(config.policy)
             stage = load_stage(config, tokenizer)
-        agreement.agree_on_data(stage.shared_parts, world)
-        engines = stack.enter_context(open_engines(config, world, tokenizer, stage.choices, start))
+            data = agreement.data_hashes(stage.shared_parts)
+        agreement.agree_on_data(data, world)
+        engines = stack.enter_context(open_engines(config, world, tokenizer, stage.choices, start, data))
         progress = engines.checkpoint.progress() if engines.checkpoint else Progress()
-        Trainer(config, engines, make_objective(stage, engines, progress), progress).run()
+        Trainer(config, engines, make_objective(stage, engines, progress), progress, callbacks).run()
+
+
+def make_callbacks(config: Config) -> list[Callback]:
+    """Those of the run, in the order of their calls. Raises UserError for one of the user's own that is not there."""
+    training = config.training
+    callbacks: list[Callback] = []
+    for name in training.callbacks:
+        with faults_told(f"callback {name}"):
+            callbacks.append(own_class("callback", name, Callback)())
+    if training.early_stopping_patience is not None:
+        callbacks.append(EarlyStopping(training.early_stopping_patience, training.early_stopping_threshold))
+    return [*callbacks, Checkpointing()]

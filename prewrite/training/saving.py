@@ -4,7 +4,7 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +16,39 @@ from prewrite.engine import distributed
 from prewrite.engine.policy import Policy
 from prewrite.engine.weight_sync import full_weights
 from prewrite.errors import RankFailure, UserError
+from prewrite.training.callbacks import Callback, TrainingState, policy_score
 from prewrite.training.checkpoint import MANIFEST, REFERENCE, Checkpoint, all_in, facts_of, generators, rank_file
 from prewrite.training.engines import Engines
 from prewrite.training.progress import Progress
+from prewrite.types import Rollout
 
 
-def save_checkpoint(config: Config, engines: Engines, progress: Progress, score: float | None) -> None:
-    """Writes the checkpoint of this step, then drops old ones beyond `save_total_limit`. A collective.
+class Checkpointing(Callback):
+    """A checkpoint every `save_steps`, and after the last step or before an interrupted run leaves."""
+
+    def __init__(self) -> None:
+        self._score: float | None = None
+
+    def on_step_end(self, run: TrainingState, metrics: Mapping[str, float]) -> None:
+        """The score of the look at this step."""
+        self._score = policy_score(metrics)
+
+    def on_batch_end(self, run: TrainingState, rollouts: Sequence[Rollout]) -> None:
+        """Once everything of the step is written down, which a resume cuts back to."""
+        if run.over or run.interrupted or run.due(run.config.training.save_steps):
+            folder = save_checkpoint(run.config, run.engines, run.progress, self._score)
+            run.engines.sampler.forget_prefixes()  # a run that is resumed here has none either
+            run.tell("on_save", folder)
+
+
+def save_checkpoint(config: Config, engines: Engines, progress: Progress, score: float | None) -> Path:
+    """Writes the checkpoint of this step, then drops old ones beyond `save_total_limit`; its folder. A collective.
 
     Raises UserError where it cannot be written; what was there before is untouched.
     """
     world, journal = engines.world, engines.journal
     folder: Path = distributed.broadcast(journal.folder / "checkpoints" if journal else None)
     target = folder / f"step_{progress.step:06d}"
-    if distributed.broadcast(target.exists()):  # the budget ended where one was due
-        return
     draft = folder / f".{target.name}.part"
     try:
         _write(draft, config, engines, progress, score)
@@ -42,6 +60,7 @@ def save_checkpoint(config: Config, engines: Engines, progress: Progress, score:
         if world.is_main:
             shutil.rmtree(draft, ignore_errors=True)
         raise
+    return target
 
 
 def _write(draft: Path, config: Config, engines: Engines, progress: Progress, score: float | None) -> None:
@@ -65,6 +84,7 @@ def _write(draft: Path, config: Config, engines: Engines, progress: Progress, sc
             engines.tokenizer.save_pretrained(draft)
             (draft / "progress.json").write_bytes(progress.to_json())
             state = {"step": progress.step, "ranks": world.size, "lines": journal.sizes(), "score": score}
+            state["data"] = dict(engines.data)
             (draft / "state.json").write_text(json.dumps(state))
             if (best := journal.folder / "best.json").exists():
                 shutil.copyfile(best, draft / "best.json")

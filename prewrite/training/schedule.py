@@ -4,8 +4,11 @@ import math
 import statistics
 
 from prewrite.config import Config, TrainingSettings
+from prewrite.training.progress import Progress
 
 GAP_WINDOW = 20  # steps of the sampler gap's running median
+ALIKE = 0.25  # share of different rewrites, of all in their groups, below which a batch's are nearly all alike
+STANDSTILL = 5  # such batches running, after which training ends
 
 
 def total_steps(config: Config, num_rows: int, groups_per_batch: int) -> int:
@@ -15,6 +18,23 @@ def total_steps(config: Config, num_rows: int, groups_per_batch: int) -> int:
     assert config.training.num_train_epochs is not None
     batches = max(1, round(config.training.num_train_epochs * num_rows / groups_per_batch))
     return batches * config.updates_per_generation() * config.training.num_iterations
+
+
+def count_alike(progress: Progress, distinct: float) -> None:
+    """distinct: share of different rewrites in the batch, of all in their groups."""
+    progress.alike_batches = progress.alike_batches + 1 if distinct < ALIKE else 0
+
+
+def why_over(progress: Progress, total_steps: int) -> str:
+    """Why no rollout batch comes after this one, by the run's length and its standstill; "" where one does."""
+    if progress.step >= total_steps:
+        return "there are no more steps"
+    if progress.alike_batches >= STANDSTILL:
+        return (
+            f"in {STANDSTILL} batches running nearly all rewrites of a group were alike, and the policy learns "
+            "nothing more; next time a lower learning_rate, a higher entropy_coef or temperature, or more parents"
+        )
+    return ""
 
 
 def learning_rate_at(step: int, total_steps: int, training: TrainingSettings) -> float:

@@ -1,7 +1,7 @@
 """What a batch of rollouts says about a step, before the optimizer has seen it."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -31,6 +31,21 @@ def rollout_metrics(rollouts: Sequence[Rollout], num_generations: int) -> dict[s
         "truncated": _share(rollout.sample.finish_reason == "length" for rollout in rollouts),
         "distinct_rewrites": len({(rollout.group, rollout.output) for rollout in rollouts}) / len(rollouts),
     }
+
+
+def throughput(rollouts: Sequence[Rollout], batch_tokens: int, seconds: Mapping[str, float]) -> dict[str, float]:
+    """Tokens and rewrites a second by phase, and the GPU's peak. batch_tokens: requests and completions."""
+    written = sum(len(rollout.sample.completion_ids) for rollout in rollouts)
+    rollout, scoring, training = (seconds.get(phase, 0.0) for phase in ("rollout", "scoring", "training"))
+    rates = {
+        "tokens_per_second/rollout": written / max(rollout, 1e-9),
+        "tokens_per_second/training": batch_tokens / max(training, 1e-9),
+        # Scoring begins while rewrites are still being written; its own seconds are what is left afterwards.
+        "rewrites_per_second": len(rollouts) / max(rollout + scoring, 1e-9),
+    }
+    if torch.cuda.is_available():
+        rates["gpu_memory_peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
+    return rates
 
 
 def _spread(name: str, values: Sequence[float | None]) -> dict[str, float]:

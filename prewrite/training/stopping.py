@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from time import monotonic as _now
 from types import FrameType
 from typing import Any
 
@@ -10,16 +11,17 @@ from prewrite.engine import distributed
 from prewrite.errors import RankFailure, UserError
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+_BURST_SECONDS = 5.0  # launchers send SIGTERM several times, and after the SIGINT that the terminal sent already
 
 
 class Stopping:
-    """While open, a signal is a wish, on which the ranks agree after each rollout batch. A second Ctrl-C ends it now.
+    """While open, a signal is a wish, on which the ranks agree after each rollout batch.
 
-    A second SIGTERM does not: launchers send one after the SIGINT that the terminal sent already, or one each.
+    A second one ends the run now: Ctrl-C at once, others only some seconds after the first of their kind.
     """
 
     def __init__(self) -> None:
-        self.seen: set[int] = set()
+        self.seen: dict[int, float] = {}  # when each came first
         self._earlier: dict[int, Any] = {}
 
     def __enter__(self) -> "Stopping":
@@ -39,13 +41,14 @@ class Stopping:
     def agreed(self) -> bool:
         """Whether a rank was asked to stop, and so all of them are. A collective."""
         if any(distributed.gather(bool(self.seen))):
-            self.seen.add(signal.SIGTERM)
+            self.seen.setdefault(0, _now())  # another rank was asked
         return bool(self.seen)
 
     def _wish(self, signum: int, frame: FrameType | None) -> None:
-        if signum == signal.SIGINT and signum in self.seen:
-            self._earlier[signum](signum, frame)
+        burst = 0.0 if signum == signal.SIGINT else _BURST_SECONDS
+        if signum in self.seen and _now() - self.seen[signum] >= burst:
+            self._earlier[signal.SIGINT](signum, frame)
         if not self.seen and os.environ.get("LOCAL_RANK", "0") == "0":
-            words = "train.py: stopping after this step, with a checkpoint; Ctrl-C once more leaves at once"
+            words = "train.py: stopping after this step, with a checkpoint; once more leaves at once"
             os.write(2, f"{words}\n".encode())  # print is not made for a signal's handler
-        self.seen.add(signum)
+        self.seen.setdefault(signum, _now())

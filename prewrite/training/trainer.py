@@ -3,9 +3,8 @@
 roll out -> score -> advantages -> batch -> optimizer steps (log-probs, loss, backward) -> push weights -> write down
 """
 
-import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -17,26 +16,30 @@ from prewrite.engine import distributed
 from prewrite.engine.weight_sync import push
 from prewrite.report import report_at_the_end
 from prewrite.reporting.console import Console
+from prewrite.training.callbacks import Callback, TrainingState
 from prewrite.training.checkpoint import set_generators
 from prewrite.training.engines import Engines
 from prewrite.training.objectives.base import Objective, Parts
 from prewrite.training.progress import Progress, row_at
 from prewrite.training.rollout import roll_out
-from prewrite.training.saving import save_checkpoint
-from prewrite.training.schedule import check_gap, learning_rate_at, total_steps
-from prewrite.training.step_metrics import rollout_metrics
+from prewrite.training.schedule import check_gap, count_alike, learning_rate_at, total_steps, why_over
+from prewrite.training.step_metrics import rollout_metrics, throughput
 from prewrite.training.stopping import Stopping
 from prewrite.training.update import Updater
 from prewrite.types import Rollout, Sample, Sampled, Scored
 
-ALIKE = 0.25  # share of different rewrites, of all in their groups, below which a batch's are nearly all alike
-STANDSTILL = 5  # such batches running, after which training ends
-
 
 class Trainer:
-    """Trains on an objective from the first push to the last checkpoint. Every method is called on every rank."""
+    """Trains on an objective from the first push to the end of the run. Every method is called on every rank."""
 
-    def __init__(self, config: Config, engines: Engines, objective: Objective, progress: Progress):
+    def __init__(
+        self,
+        config: Config,
+        engines: Engines,
+        objective: Objective,
+        progress: Progress,
+        callbacks: Sequence[Callback] = (),
+    ):
         self.config, self.engines, self.objective, self.progress = config, engines, objective, progress
         self.world = engines.world
         self.num_generations = config.rollout.num_generations
@@ -50,8 +53,8 @@ class Trainer:
             max_completion_length=config.rollout.max_completion_length,
             rollouts_per_step=config.rollouts_per_step(self.world.size),
         )
+        self.state = TrainingState(config, engines, progress, self.total_steps, callbacks)
         self.seconds: dict[str, float] = {}
-        self.look: dict[str, float] = {}  # of the last rollout batch, where it ended with one
 
     def run(self) -> None:
         """Trains to the last step. Raises UserError past the share of failed calls."""
@@ -64,15 +67,16 @@ class Trainer:
             else:  # after all that starting an engine and pushing draws
                 set_generators(self.engines.generators, self.world)
                 console.bar.update(self.progress.step)
-            over = self._why_over()
+            self.state.agree(self._why_over(), interrupted=False)
             with Stopping() as stopping:
-                while not over:
-                    over = self._train_on_fresh_rollouts(console)
-                    if stopping.agreed():
-                        self._save()
+                while not self.state.over:
+                    rollouts, over = self._train_on_fresh_rollouts(console)
+                    self.state.agree(over, interrupted=stopping.agreed())
+                    self.state.tell("on_batch_end", rollouts)
+                    if self.state.interrupted:
                         raise KeyboardInterrupt
-            console.say(f"training ends after step {self.progress.step}: {over}")
-            self.objective.finish(self.progress.step, self.engines.sampler)
+            console.say(f"training ends after step {self.progress.step}: {self.state.over}")
+            self.state.tell("on_stage_end", self.objective.finish(self.progress.step, self.engines.sampler))
             totals = {"steps": self.progress.step, "seconds": time.perf_counter() - started} | self.objective.counts()
         finally:
             console.close()
@@ -82,34 +86,29 @@ class Trainer:
                 console.say(summary)
             console.say(report_at_the_end(self.engines.journal.folder))
             console.say(f"run folder: {self.engines.journal.folder}")
+        self.state.tell("on_train_end", totals)
 
     def _why_over(self) -> str:
         """Why no rollout batch comes after this one; "" where one does. The same on every rank."""
-        if self.progress.step >= self.total_steps:
-            return "there are no more steps"
-        if self.progress.alike_batches >= STANDSTILL:
-            return (
-                f"in {STANDSTILL} batches running nearly all rewrites of a group were alike, and the policy learns "
-                "nothing more; next time a lower learning_rate, a higher entropy_coef or temperature, or more parents"
-            )
+        if why := why_over(self.progress, self.total_steps):
+            return why
         if not self.objective.affords(self.groups_per_batch * self.num_generations):
             return "the rest of the budget is for choosing"
         return ""
 
-    def _train_on_fresh_rollouts(self, console: Console) -> str:
-        """One rollout batch and the optimizer steps on it, each written down when it ends; then `_why_over`."""
+    def _train_on_fresh_rollouts(self, console: Console) -> tuple[Sequence[Rollout], str]:
+        """One rollout batch and the optimizer steps on it, each written down when it ends; and `_why_over`."""
         started = time.perf_counter()
         self.seconds = {}
         rollouts, refills = self._collect()
         shared = rollout_metrics(rollouts, self.num_generations) | {"refills": float(refills)}
-        are_alike = shared["distinct_rewrites"] < ALIKE
-        self.progress.alike_batches = self.progress.alike_batches + 1 if are_alike else 0
+        count_alike(self.progress, shared["distinct_rewrites"])
         over = ""
         self.engines.sampler.sleep()
         batch = self._batch(rollouts)
-        first_step, row_gaps = self.progress.step + 1, {}
+        self.state.first_step, row_gaps = self.progress.step + 1, {}
         num_updates = min(self.updater.count(batch), self.total_steps - self.progress.step)
-        updates = self.updater.updates(batch, self._learning_rate, first_step)
+        updates = self.updater.updates(batch, self._learning_rate, self.state.first_step)
         try:
             for left in reversed(range(num_updates)):
                 with self._clock("training"):
@@ -124,44 +123,32 @@ class Trainer:
                     metrics.get("sampler_gap"),
                 )
                 if not left:
-                    after, over = self._after_batch(rollouts, batch, first_step)
+                    after, over = self._after_batch(rollouts, batch)
                     metrics |= after
                 self._write_down(metrics, console, started)
                 started, self.seconds = time.perf_counter(), {}
-        finally:
-            if self.engines.journal is not None:
-                self.engines.journal.write_rollouts(
-                    rollouts,
-                    step=first_step,
-                    seed=self.config.seed,
-                    gaps=[row_gaps.get(row) for row in range(len(rollouts))],
-                )
-        if over or self._due(self.config.training.save_steps, first_step):
-            self._save()
-        return over
+        except BaseException:
+            self._write_rollouts(rollouts, row_gaps)  # what was paid for is told, whatever went wrong
+            raise
+        with distributed.together("writing rollouts down"):
+            self._write_rollouts(rollouts, row_gaps)
+        return rollouts, over
 
-    def _after_batch(self, rollouts: Sequence[Rollout], batch: Batch, first_step: int) -> tuple[dict[str, float], str]:
+    def _after_batch(self, rollouts: Sequence[Rollout], batch: Batch) -> tuple[dict[str, float], str]:
         """What the last step of a rollout batch ends with: reference, push, held-out evaluation.
 
         Returns metrics, and `_why_over`.
         """
-        self._move_reference(first_step)
+        self._move_reference()
         with self._clock("push"):
             push(self.engines.policy, self.engines.sampler)
-        metrics = self.objective.counts() | self._throughput(rollouts, batch)
-        self.objective.remember(rollouts, first_step - 1)
-        over, self.look = self._why_over(), {}
-        if over or self._due(self.config.selection.eval_steps, first_step):
+        metrics = self.objective.counts() | throughput(rollouts, int(batch.length_B.sum()), self.seconds)
+        self.objective.remember(rollouts, self.state.first_step - 1)
+        over = self._why_over()
+        if over or self.state.due(self.config.selection.eval_steps):
             with self._clock("dev"):
-                self.look = self.objective.evaluate(self.progress.step, self.engines.sampler)
-        return metrics | self.look, over
-
-    def _save(self) -> None:
-        """Once everything of the step is written down, which a resume cuts back to."""
-        scores = [[v for key, v in self.look.items() if key.startswith(kind)] for kind in ("dev_sampled", "dev_greedy")]
-        own = next(filter(None, scores), None)
-        save_checkpoint(self.config, self.engines, self.progress, statistics.fmean(own) if own else None)
-        self.engines.sampler.forget_prefixes()  # a run that is resumed here has none either
+                metrics |= self.objective.evaluate(self.progress.step, self.engines.sampler)
+        return metrics, over
 
     def _collect(self) -> tuple[list[Rollout], int]:
         """A batch of scored groups, with advantages, and the number of refills it took.
@@ -260,9 +247,9 @@ class Trainer:
     def _learning_rate(self) -> float:
         return learning_rate_at(self.progress.step, self.total_steps, self.config.training)
 
-    def _move_reference(self, first_step: int) -> None:
+    def _move_reference(self) -> None:
         loss, reference = self.config.loss, self.engines.reference
-        if reference is not None and loss.sync_ref_model and self._due(loss.ref_model_sync_steps, first_step):
+        if reference is not None and loss.sync_ref_model and self.state.due(loss.ref_model_sync_steps):
             reference.mix_in(self.engines.policy, loss.ref_model_mixup_alpha)
 
     def _evaluate_untrained(self, console: Console) -> None:
@@ -272,31 +259,22 @@ class Trainer:
                 self.engines.journal.write_step({"step": 0, **shown})
             scores = ", ".join(f"{key.removeprefix('dev_')} {value:.3f}" for key, value in shown.items())
             console.say(f"before training, on held-out examples: {scores}")
+        self.state.tell("on_step_end", {"step": 0, **shown})
 
-    def _due(self, every: int, first_step: int) -> bool:
-        """Whether one of the steps since first_step is a multiple of `every`; 0 = never."""
-        return bool(every) and self.progress.step // every > (first_step - 1) // every
-
-    def _throughput(self, rollouts: Sequence[Rollout], batch: Batch) -> dict[str, float]:
-        completion_tokens = sum(len(rollout.sample.completion_ids) for rollout in rollouts)
-        rates = {
-            "tokens_per_second/rollout": completion_tokens / max(self.seconds.get("rollout", 0.0), 1e-9),
-            "tokens_per_second/training": int(batch.length_B.sum()) / max(self.seconds.get("training", 0.0), 1e-9),
-            # Scoring begins while rewrites are still being written; its own seconds are what is left afterwards.
-            "rewrites_per_second": len(rollouts)
-            / max(self.seconds.get("rollout", 0.0) + self.seconds.get("scoring", 0.0), 1e-9),
-        }
-        if self.world.device.type == "cuda":
-            rates["gpu_memory_peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
-        return rates
+    def _write_rollouts(self, rollouts: Sequence[Rollout], gaps: Mapping[int, float]) -> None:
+        if self.engines.journal is not None:
+            own = [gaps.get(row) for row in range(len(rollouts))]
+            self.engines.journal.write_rollouts(rollouts, step=self.state.first_step, seed=self.config.seed, gaps=own)
 
     def _write_down(self, metrics: dict[str, float], console: Console, started: float) -> None:
         metrics |= {f"seconds/{phase}": seconds for phase, seconds in self.seconds.items()}
         metrics["seconds/step"] = time.perf_counter() - started
-        if self.engines.journal is not None:
-            self.engines.journal.write_step(metrics)
+        with distributed.together("writing a step down"):
+            if self.engines.journal is not None:
+                self.engines.journal.write_step(metrics)
         is_due = self.progress.step % self.config.training.logging_steps == 0 or self.progress.step >= self.total_steps
         console.step(metrics, shown=is_due)
+        self.state.tell("on_step_end", metrics)
 
     @contextmanager
     def _clock(self, phase: str) -> Iterator[None]:

@@ -1,0 +1,155 @@
+"""The task model's answers, each written down before it is used, so that no answer is paid for twice.
+
+`answers.jsonl` is one file for all ranks: a line an answer, with the key of its call, the rank that asked, and what it
+took in tokens. Nothing in it is ever taken out, also where a run goes back to a checkpoint. A rank reads its own lines
+again, for with the calls of others in its cache it would count less than a run that was not interrupted.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
+
+from prewrite.errors import UserError
+from prewrite.types import Answer
+
+_CACHED = 200_000
+
+
+class Answers:
+    """The newest answers by the key of their call, in memory and, after `open`, in a file."""
+
+    def __init__(self) -> None:
+        self._cache: OrderedDict[bytes, Answer] = OrderedDict()
+        self._unwanted: set[bytes] = set()  # bought after the checkpoint, and not wanted again yet
+        self._uncounted: dict[bytes, Answer] = {}  # those of them that are in no count
+        self._due: list[Answer] = []  # to be counted now
+        self._num_kept = self._num_had = 0  # bought after the checkpoint; had since the start
+        self._path = Path()
+        self._rank = 0
+        self._file: int | None = None
+
+    def open(self, path: Path, *, rank: int, ranks: int, counted_bytes: int = 0) -> None:
+        """Reads what is in the file, and appends to it from now on. Raises UserError where it cannot be read.
+
+        rank, ranks: lines of ranks that are no longer there are shared out. counted_bytes: the file's size at the
+        checkpoint that the run goes on from; what came later is in no count yet.
+        """
+        self._path, self._rank = path, rank
+        with self._faults_told():
+            self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+            for place, key, asker, answer in _lines(path):
+                if asker % ranks != rank:
+                    continue
+                self._remember(key, answer)
+                if place >= counted_bytes:
+                    self._uncounted[key] = answer
+            size = os.fstat(self._file).st_size
+            if size and os.pread(self._file, 1, size - 1) != b"\n":  # killed in the middle of a line
+                os.write(self._file, b"\n")
+        self._unwanted = set(self._uncounted)
+        self._num_kept = len(self._uncounted)
+
+    def close(self) -> None:
+        """Closes the file; safe to call twice."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    @property
+    def num_bytes(self) -> int:
+        """The size of the file."""
+        return 0 if self._file is None else os.fstat(self._file).st_size
+
+    def __contains__(self, key: bytes) -> bool:
+        return key in self._cache
+
+    def get(self, key: bytes) -> tuple[Answer | None, bool]:
+        """(the answer or None, whether this is the first time that it is wanted since the checkpoint)."""
+        if is_first := key in self._unwanted:
+            self._unwanted.discard(key)
+            if key in self._uncounted:
+                self._due.append(self._uncounted.pop(key))
+            self._had()
+        if key in self._cache:
+            self._cache.move_to_end(key)
+        return self._cache.get(key), is_first
+
+    def add(self, key: bytes, answer: Answer) -> None:
+        """Writes a new answer down and remembers it. Raises UserError where the file cannot be written."""
+        if self._file is not None:
+            line = json.dumps(
+                {
+                    "key": key.hex(),
+                    "rank": self._rank,
+                    "text": answer.text,
+                    "finish_reason": answer.finish_reason,
+                    "tokens": [answer.prompt_tokens, answer.completion_tokens],
+                }
+            )
+            with self._faults_told():
+                _append(self._file, line.encode() + b"\n")
+        self._remember(key, answer)
+        self._had()
+
+    def take_due(self) -> list[Answer]:
+        """Kept answers that are to be counted now, each once: they were paid for before the run was interrupted."""
+        due, self._due = self._due, []
+        return due
+
+    def _had(self) -> None:
+        """Once as many answers were had as were kept, those that nothing wanted count too: other rewrites came out
+        this time, and what they cost before was spent for nothing."""
+        self._num_had += 1
+        if self._uncounted and self._num_had >= self._num_kept:
+            self._due += self._uncounted.values()
+            self._uncounted.clear()
+
+    def _remember(self, key: bytes, answer: Answer) -> None:
+        self._cache[key] = answer
+        if len(self._cache) > _CACHED:
+            self._cache.popitem(last=False)
+
+    @contextlib.contextmanager
+    def _faults_told(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise UserError(
+                f"{self._path}: cannot be written ({error.strerror}), and no answer is used that is not kept; make "
+                "room or put the folder's rights in order, then go on with --resume"
+            ) from error
+
+
+def _append(file: int, line: bytes) -> None:
+    """A line at the end, whole; other ranks append too, and over NFS only a lock makes them take turns."""
+    with contextlib.suppress(OSError):  # a file system that knows no locks is no NFS
+        fcntl.lockf(file, fcntl.LOCK_EX)
+    try:
+        written = os.write(file, line)
+        if written < len(line):
+            os.write(file, line[written:])  # says why: the disk is full
+    finally:
+        with contextlib.suppress(OSError):
+            fcntl.lockf(file, fcntl.LOCK_UN)
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes, int, Answer]]:
+    """(place in the file, key, rank, answer) of each line that is whole; what is not will be asked again."""
+    place = 0
+    with path.open("rb") as file:
+        for line in file:
+            with contextlib.suppress(ValueError, LookupError, TypeError):
+                said = json.loads(line)
+                tokens_in, tokens_out = said["tokens"]
+                answer = Answer(
+                    str(said["text"]),
+                    finish_reason=said["finish_reason"],
+                    prompt_tokens=int(tokens_in),
+                    completion_tokens=int(tokens_out),
+                )
+                yield place, bytes.fromhex(said["key"]), int(said["rank"]), answer
+            place += len(line)

@@ -1,0 +1,106 @@
+"""A save that is cut off anywhere, a full disk, a folder that may only be read: nothing older is lost."""
+
+import contextlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from prewrite.training.checkpoint import newest_whole
+from tests.launching import finish, start
+from tests.test_resume import read_lines
+
+UNSHARED = ["unshare", "--user", "--map-root-user", "--mount"]
+
+
+def may_mount() -> bool:
+    """Whether this machine lets a user mount a disk that nobody else sees; some systems forbid it."""
+    with contextlib.suppress(FileNotFoundError):
+        return not subprocess.run([*UNSHARED, "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True).returncode
+    return False
+
+
+# Where it does not, test_resume.py still has a file that cannot be written whole.
+on_a_small_disk = pytest.mark.skipif(not may_mount(), reason="no user may mount a disk here")
+
+
+def saver(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "tests.saver", *map(str, arguments)]
+
+
+def mounted(folder: Path, options: str, *commands: list[str]) -> list[str]:
+    """The commands one after another, in a user's own view of the file system where a small disk is mounted there."""
+    folder.mkdir()
+    script = [f"mount -t tmpfs -o {options} tmpfs {folder}", *(" ".join(command) for command in commands)]
+    return [*UNSHARED, "sh", "-c", " && ".join(script)]
+
+
+def test_a_save_that_is_killed_at_any_operation_costs_nothing_older(tmp_path: Path) -> None:
+    code, stdout, stderr = finish(start(saver("everywhere", tmp_path)), timeout=300)
+    assert code == 0, stderr[-3000:]
+    told = [json.loads(line) for line in stdout.splitlines() if line.startswith("{")]
+    kills = [line["killed at"] for line in told if "killed at" in line]
+    after = [line for line in told if "whole" in line]
+    assert len(after) == len(kills) + 1, "the last save was not killed"
+    for file in ("rank_00000.pt", "state.json", "progress.json", "config.json", "manifest.json"):
+        assert any(kill.endswith(f" {file}") for kill in kills), (file, kills)
+    assert "os.rename .step_000004.part" in kills
+    assert [line["broken"] for line in after] == [0] * len(after)
+    for line in after:
+        step = line["whole"]
+        assert (line["again"], line["steps"]) == (step, [2] if step == 2 else [2, 4])
+        assert line["left"] == (["step_000002"] if step == 2 else ["step_000002", "step_000004"])
+    assert [line["whole"] for line in after] == sorted(line["whole"] for line in after)
+    assert after[-1]["whole"] == 4
+
+
+@on_a_small_disk
+def test_a_disk_that_is_full_in_the_middle_of_a_save_costs_nothing_older(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    look = ["find", str(disk), "-name", "'.step*'"]
+    again = ["for", "n", "in", "1", "2", "3;", "do", *saver("once", disk), "||", "break;", "done"]
+    # Room for two checkpoints and a half.
+    cut = ["mount", "-o", f"remount,size=$(( $(du -sk {disk} | cut -f1) * 5 / 2 ))k", str(disk)]
+    copy = ["cp", "-r", str(disk / "run"), str(tmp_path / "copy")]
+    code, stdout, stderr = finish(
+        start(mounted(disk, "size=4m", saver("once", disk), cut, again, look, copy)), timeout=300
+    )
+    assert code == 0, stderr[-3000:]
+    assert "Traceback" not in stderr
+    assert "cannot be written" in stderr
+    assert "No space left on device" in stderr
+    assert "Earlier ones are as they were" in stderr
+    assert ".step" not in stdout, "what was begun is taken away"
+    checkpoint, broken = newest_whole(tmp_path / "copy" / "checkpoints")
+    assert checkpoint is not None
+    assert (checkpoint.step, broken) == (4, {})
+    assert [line["step"] for line in read_lines(tmp_path / "copy" / "metrics.jsonl")] == [2, 4, 6]
+
+
+@on_a_small_disk
+def test_a_run_folder_that_may_only_be_read_is_told(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    once, closed = saver("once", disk), ["mount", "-o", "remount,ro", str(disk)]
+    code, _, stderr = finish(start(mounted(disk, "size=2m", once, closed, once)), timeout=300)
+    assert code == 2, stderr[-3000:]
+    assert f"run folder {disk / 'run'}: cannot be written" in stderr
+    assert "Read-only file system" in stderr
+    assert "Traceback" not in stderr
+
+
+def test_where_one_rank_cannot_save_both_stop_and_nothing_older_is_lost(tmp_path: Path) -> None:
+    """system-015"""
+    store = tmp_path / "store"
+    ranks = [start(saver("fails", tmp_path, rank, store), ranks=2) for rank in (0, 1)]
+    (first, _, other), (second, _, own) = (finish(rank, timeout=300) for rank in ranks)
+    assert (first, second) == (2, 2), other[-3000:] + own[-3000:]
+    assert "rank 1 failed while writing a checkpoint" in other
+    assert "step_000004 cannot be written" in own
+    assert "Traceback" not in other + own
+    folder = tmp_path / "run" / "checkpoints"
+    assert [path.name for path in folder.iterdir()] == ["step_000002"]
+    checkpoint, broken = newest_whole(folder)
+    assert checkpoint is not None
+    assert (checkpoint.step, checkpoint.ranks, broken) == (2, 2, {})

@@ -92,7 +92,7 @@ class Journal:
         self._append("metrics.jsonl", [metrics])
 
     def write_rollouts(
-        self, rollouts: Iterable[Rollout], *, step: int, seed: int, gaps: Iterable[float | None]
+        self, rollouts: Iterable[Rollout], *, step: int, stage: int, seed: int, gaps: Iterable[float | None]
     ) -> None:
         """One object a rollout, into log.jsonl; `evaluate.py --prompts` reads it. gaps: mean |l_old - l_sampler|."""
         self._append(
@@ -100,7 +100,7 @@ class Journal:
             [
                 {
                     "step": step,
-                    "stage": 0,
+                    "stage": stage,
                     **_asked(rollout.row),
                     **({} if rollout.shown is None else {"parent": rollout.shown}),
                     "rewrite": rollout.output,

@@ -3,6 +3,7 @@
 import random
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -18,6 +19,21 @@ class Candidate:
 
     step: int
     source: str
+
+
+@dataclass(frozen=True)
+class Winner:
+    """What a row has from the last stage that rewrote it.
+
+    kept: the best instruction, then others that a stage may start from too. entry: of best.json.
+    """
+
+    kept: dict[str, Candidate]
+    entry: dict[str, Any]
+
+    @property
+    def instruction(self) -> str:
+        return next(iter(self.kept))
 
 
 @dataclass(frozen=True)
@@ -54,6 +70,8 @@ class RowMemory:
 class Progress:
     """step: optimizer steps taken. draws: rollout batches drawn. place: rows taken from the row order so far.
 
+    stage: the one that runs, from 0; stage_start, calls_before: optimizer steps and task calls before it. winners: of
+    stages that have ended, by the row's name. What follows belongs to the stage alone.
     leftovers: scored groups that the next batch begins with (dynamic sampling). gaps: the gap alarm's window.
     alike_batches: rollout batches running whose rewrites were nearly all alike. memory: the selection's, by the row's
     name.
@@ -62,10 +80,19 @@ class Progress:
     step: int = 0
     draws: int = 0
     place: int = 0
+    stage: int = 0
+    stage_start: int = 0
+    calls_before: int = 0
+    winners: dict[str, Winner] = field(default_factory=dict)
     leftovers: list[list[Scored]] = field(default_factory=list)
     gaps: list[float] = field(default_factory=list)
     alike_batches: int = 0
     memory: dict[str, RowMemory] = field(default_factory=dict)
+
+    def next_stage(self, calls: int) -> None:
+        """Ends a stage. calls: of the task model so far, over all ranks."""
+        self.stage, self.stage_start, self.calls_before = self.stage + 1, self.step, calls
+        self.place, self.leftovers, self.gaps, self.alike_batches, self.memory = 0, [], [], 0, {}
 
     def to_json(self) -> bytes:
         """The record as JSON; `from_json` gives it back equal."""

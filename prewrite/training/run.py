@@ -1,4 +1,4 @@
-"""A run: its stage's data is checked, its engines are opened, and the trainer works with both."""
+"""A run: the data of its stages is checked, its engines are opened, and the trainer works with both."""
 
 import contextlib
 
@@ -10,7 +10,7 @@ from prewrite.engine.sampler import refuse_sleep_without_gpu
 from prewrite.reporting.journal import Start
 from prewrite.training.engines import open_engines
 from prewrite.training.progress import Progress
-from prewrite.training.stage import load_stage, make_objective
+from prewrite.training.stage import begin, load_stages, make_objective
 from prewrite.training.trainer import Trainer
 
 
@@ -29,8 +29,11 @@ def run(config: Config, start: Start = "new") -> None:
             refuse_sleep_without_gpu(config.rollout, world)
             refuse_compiling_without_compiler(config.policy)
             tokenizer = load_tokenizer(config.policy)
-            stage = load_stage(config, tokenizer)
-        agreement.agree_on_data(stage.shared_parts, world)
-        engines = stack.enter_context(open_engines(config, world, tokenizer, stage.choices, start))
+            stages = load_stages(config, tokenizer)
+        agreement.agree_on_data({name: part for stage in stages for name, part in stage.shared_parts.items()}, world)
+        choices = next((stage.choices for stage in stages if stage.choices), ())
+        engines = stack.enter_context(open_engines(config, world, tokenizer, choices, start))
         progress = engines.checkpoint.progress() if engines.checkpoint else Progress()
-        Trainer(config, engines, make_objective(stage, engines, progress), progress).run()
+        for loaded in stages[progress.stage :]:
+            stage = begin(loaded, config, engines, progress)
+            Trainer(stage.config, engines, make_objective(stage, engines, progress), progress).run()

@@ -9,7 +9,7 @@ GAP_WINDOW = 20  # steps of the sampler gap's running median
 
 
 def total_steps(config: Config, num_rows: int, groups_per_batch: int) -> int:
-    """Optimizer steps of the run: max_steps, or the passes over the rows, a group a row."""
+    """Optimizer steps of a stage: max_steps, or the passes over the rows, a group a row."""
     if config.training.max_steps is not None:
         return config.training.max_steps
     assert config.training.num_train_epochs is not None

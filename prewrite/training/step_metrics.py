@@ -1,11 +1,12 @@
 """What a batch of rollouts says about a step, before the optimizer has seen it."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
 from prewrite.algorithm.advantages import flat_groups
+from prewrite.algorithm.batching import Batch
 from prewrite.types import Rollout
 
 
@@ -30,6 +31,18 @@ def rollout_metrics(rollouts: Sequence[Rollout], num_generations: int) -> dict[s
         "completion_length_max": float(max(lengths)),
         "truncated": _share(rollout.sample.finish_reason == "length" for rollout in rollouts),
         "distinct_rewrites": len({(rollout.group, rollout.output) for rollout in rollouts}) / len(rollouts),
+    }
+
+
+def throughput(rollouts: Sequence[Rollout], batch: Batch, seconds: Mapping[str, float]) -> dict[str, float]:
+    """Tokens and rewrites a second. seconds: by phase, as far as they have been measured."""
+    completion_tokens = sum(len(rollout.sample.completion_ids) for rollout in rollouts)
+    rollout, scoring, training = (seconds.get(phase, 0.0) for phase in ("rollout", "scoring", "training"))
+    return {
+        "tokens_per_second/rollout": completion_tokens / max(rollout, 1e-9),
+        "tokens_per_second/training": int(batch.length_B.sum()) / max(training, 1e-9),
+        # Scoring begins while rewrites are still being written; its own seconds are what is left afterwards.
+        "rewrites_per_second": len(rollouts) / max(rollout + scoring, 1e-9),
     }
 
 

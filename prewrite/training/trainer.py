@@ -24,7 +24,7 @@ from prewrite.training.progress import Progress, row_at
 from prewrite.training.rollout import roll_out
 from prewrite.training.saving import save_checkpoint
 from prewrite.training.schedule import check_gap, learning_rate_at, total_steps
-from prewrite.training.step_metrics import rollout_metrics
+from prewrite.training.step_metrics import rollout_metrics, throughput
 from prewrite.training.stopping import Stopping
 from prewrite.training.update import Updater
 from prewrite.types import Rollout, Sample, Sampled, Scored
@@ -41,7 +41,8 @@ class Trainer:
         self.world = engines.world
         self.num_generations = config.rollout.num_generations
         self.groups_per_batch = config.rollouts_per_generation(self.world.size) // self.num_generations
-        self.total_steps = total_steps(config, len(objective.rows), self.groups_per_batch)
+        self.stage_steps = total_steps(config, len(objective.rows), self.groups_per_batch)
+        self.total_steps = progress.stage_start + self.stage_steps
         self.updater = Updater(
             engines.policy,
             engines.reference,
@@ -54,16 +55,16 @@ class Trainer:
         self.look: dict[str, float] = {}  # of the last rollout batch, where it ended with one
 
     def run(self) -> None:
-        """Trains to the last step. Raises UserError past the share of failed calls."""
-        console, started = Console(self.total_steps, is_main=self.world.is_main), time.perf_counter()
+        """Trains to the stage's last step, and chooses. Raises UserError past the share of failed calls."""
+        console = Console(self.total_steps, is_main=self.world.is_main)
         try:
-            console.say(self.objective.outlook(self.total_steps, self.config.rollouts_per_step(self.world.size)))
+            console.say(self.objective.outlook(self.stage_steps, self.config.rollouts_per_step(self.world.size)))
             push(self.engines.policy, self.engines.sampler)
-            if self.engines.generators is None:
+            console.bar.update(self.progress.step)
+            if self.progress.step == self.progress.stage_start:
                 self._evaluate_untrained(console)
-            else:  # after all that starting an engine and pushing draws
+            elif self.engines.generators is not None:  # after all that starting an engine and pushing draws
                 set_generators(self.engines.generators, self.world)
-                console.bar.update(self.progress.step)
             over = self._why_over()
             with Stopping() as stopping:
                 while not over:
@@ -73,7 +74,8 @@ class Trainer:
                         raise KeyboardInterrupt
             console.say(f"training ends after step {self.progress.step}: {over}")
             self.objective.finish(self.progress.step, self.engines.sampler)
-            totals = {"steps": self.progress.step, "seconds": time.perf_counter() - started} | self.objective.counts()
+            seconds = time.perf_counter() - self.engines.opened
+            totals = {"steps": self.progress.step, "seconds": seconds} | self.objective.counts()
         finally:
             console.close()
         if self.engines.journal is not None:
@@ -116,7 +118,7 @@ class Trainer:
                     update = next(updates)
                 self.progress.step += 1
                 row_gaps = update.row_gaps | row_gaps
-                metrics = {"step": self.progress.step, **shared, **update.metrics}
+                metrics = self._place() | shared | update.metrics
                 check_gap(
                     self.progress.gaps,
                     self.config.training.max_sampler_gap,
@@ -133,6 +135,7 @@ class Trainer:
                 self.engines.journal.write_rollouts(
                     rollouts,
                     step=first_step,
+                    stage=self.progress.stage,
                     seed=self.config.seed,
                     gaps=[row_gaps.get(row) for row in range(len(rollouts))],
                 )
@@ -148,7 +151,9 @@ class Trainer:
         self._move_reference(first_step)
         with self._clock("push"):
             push(self.engines.policy, self.engines.sampler)
-        metrics = self.objective.counts() | self._throughput(rollouts, batch)
+        metrics = self.objective.counts() | throughput(rollouts, batch, self.seconds)
+        if self.world.device.type == "cuda":
+            metrics["gpu_memory_peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
         self.objective.remember(rollouts, first_step - 1)
         over, self.look = self._why_over(), {}
         if over or self._due(self.config.selection.eval_steps, first_step):
@@ -258,7 +263,7 @@ class Trainer:
         )
 
     def _learning_rate(self) -> float:
-        return learning_rate_at(self.progress.step, self.total_steps, self.config.training)
+        return learning_rate_at(self.progress.step - self.progress.stage_start, self.stage_steps, self.config.training)
 
     def _move_reference(self, first_step: int) -> None:
         loss, reference = self.config.loss, self.engines.reference
@@ -266,10 +271,10 @@ class Trainer:
             reference.mix_in(self.engines.policy, loss.ref_model_mixup_alpha)
 
     def _evaluate_untrained(self, console: Console) -> None:
-        shown = self.objective.evaluate(0, self.engines.sampler)
+        shown = self.objective.evaluate(self.progress.step, self.engines.sampler)
         if self.engines.journal is not None:
             if self.config.selection.num_sampled:
-                self.engines.journal.write_step({"step": 0, **shown})
+                self.engines.journal.write_step(self._place() | shown)
             scores = ", ".join(f"{key.removeprefix('dev_')} {value:.3f}" for key, value in shown.items())
             console.say(f"before training, on held-out examples: {scores}")
 
@@ -277,18 +282,8 @@ class Trainer:
         """Whether one of the steps since first_step is a multiple of `every`; 0 = never."""
         return bool(every) and self.progress.step // every > (first_step - 1) // every
 
-    def _throughput(self, rollouts: Sequence[Rollout], batch: Batch) -> dict[str, float]:
-        completion_tokens = sum(len(rollout.sample.completion_ids) for rollout in rollouts)
-        rates = {
-            "tokens_per_second/rollout": completion_tokens / max(self.seconds.get("rollout", 0.0), 1e-9),
-            "tokens_per_second/training": int(batch.length_B.sum()) / max(self.seconds.get("training", 0.0), 1e-9),
-            # Scoring begins while rewrites are still being written; its own seconds are what is left afterwards.
-            "rewrites_per_second": len(rollouts)
-            / max(self.seconds.get("rollout", 0.0) + self.seconds.get("scoring", 0.0), 1e-9),
-        }
-        if self.world.device.type == "cuda":
-            rates["gpu_memory_peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
-        return rates
+    def _place(self) -> dict[str, float]:
+        return {"step": self.progress.step, "stage": self.progress.stage}
 
     def _write_down(self, metrics: dict[str, float], console: Console, started: float) -> None:
         metrics |= {f"seconds/{phase}": seconds for phase, seconds in self.seconds.items()}

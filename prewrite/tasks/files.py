@@ -1,5 +1,7 @@
-"""Rows out of JSONL, CSV and parquet files, whatever the locale, with faults told by file, row and column."""
+"""Rows out of JSONL, CSV and parquet files and saved `datasets` folders, whatever the locale, with faults told by file,
+row and column."""
 
+import contextlib
 import csv
 import io
 import json
@@ -22,12 +24,14 @@ _EXACT_FLOATS = 2**53
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """All rows of a .jsonl, .csv or .parquet file.
+    """All rows of a .jsonl, .csv or .parquet file, or of a folder that `datasets`' save_to_disk wrote.
 
     Text is UTF-8, with or without a byte-order mark. JSONL: blank lines are skipped; a last line that breaks off (the
     writer was killed) is left out with a warning that gives its number; any other line that is no JSON object is
     refused. A missing, unreadable or empty file raises UserError.
     """
+    if path.is_dir():
+        return require_rows(_read_saved(path), str(path))
     if not path.is_file():
         raise UserError(f"{path}: there is no such file. Give the path of a .jsonl, .csv or .parquet file.")
     readers = {".jsonl": _read_jsonl, ".csv": _read_csv, ".parquet": _read_parquet}
@@ -64,6 +68,9 @@ def read_instruction_rows(path: Path) -> list[InstructionRow]:
 def instruction_row(row: dict[str, Any], where: str) -> InstructionRow:
     """A row of instruction data, of which `instruction` and `dataset_name` are there. UserError at `where`."""
     tags = () if is_missing(row.get("tags")) or row["tags"] == "" else row["tags"]
+    if isinstance(tags, str) and tags.startswith("["):  # a cell of CSV
+        with contextlib.suppress(ValueError):
+            tags = json.loads(tags)
     for column in ("instruction", "dataset_name"):
         if not isinstance(row[column], str) or not row[column].strip():
             raise UserError(f"{where}: the column {column!r} is {row[column]!r}; it must be a text that is not empty.")
@@ -191,3 +198,19 @@ def _read_parquet(path: Path) -> list[dict[str, Any]]:
     except Exception as error:  # a damaged file ends in whatever its bytes lead pyarrow to
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"{path}: not a parquet file that can be read ({type(error).__name__}: {reason}).") from error
+
+
+def _read_saved(path: Path) -> list[dict[str, Any]]:
+    import datasets
+
+    try:
+        saved = datasets.load_from_disk(str(path))
+    except Exception as error:  # a folder of other things, or damaged: whatever datasets and pyarrow make of it
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(
+            f"{path}: not a folder that datasets' save_to_disk wrote ({type(error).__name__}: {reason})."
+        ) from error
+    if isinstance(saved, datasets.DatasetDict):
+        splits = ", ".join(saved)
+        raise UserError(f"{path}: it holds the splits {splits}; give the folder of one, as {path / next(iter(saved))}.")
+    return saved.to_list()

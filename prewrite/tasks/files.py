@@ -211,6 +211,7 @@ def _read_saved(path: Path) -> list[dict[str, Any]]:
             f"{path}: not a folder that datasets' save_to_disk wrote ({type(error).__name__}: {reason})."
         ) from error
     if isinstance(saved, datasets.DatasetDict):
-        splits = ", ".join(saved)
-        raise UserError(f"{path}: it holds the splits {splits}; give the folder of one, as {path / next(iter(saved))}.")
+        splits = [str(name) for name in saved]
+        told = f"the splits {', '.join(splits)}; give the folder of one, as {path / splits[0]}"
+        raise UserError(f"{path}: it holds {told}.")
     return saved.to_list()

@@ -70,24 +70,25 @@ class RowMemory:
 class Progress:
     """step: optimizer steps taken. draws: rollout batches drawn. place: rows taken from the row order so far.
 
-    stage: the one that runs, from 0; stage_start, calls_before: optimizer steps and task calls before it. winners: of
-    stages that have ended, by the row's name. What follows belongs to the stage alone.
     leftovers: scored groups that the next batch begins with (dynamic sampling). gaps: the gap alarm's window.
     alike_batches: rollout batches running whose rewrites were nearly all alike. memory: the selection's, by the row's
-    name.
+    name. All of these but step and draws are a stage's own.
+
+    stage: the one that runs, from 0. stage_start, calls_before: optimizer steps and task calls before it. winners: of
+    stages that have ended, by the row's name.
     """
 
     step: int = 0
     draws: int = 0
     place: int = 0
-    stage: int = 0
-    stage_start: int = 0
-    calls_before: int = 0
-    winners: dict[str, Winner] = field(default_factory=dict)
     leftovers: list[list[Scored]] = field(default_factory=list)
     gaps: list[float] = field(default_factory=list)
     alike_batches: int = 0
     memory: dict[str, RowMemory] = field(default_factory=dict)
+    stage: int = 0
+    stage_start: int = 0
+    calls_before: int = 0
+    winners: dict[str, Winner] = field(default_factory=dict)
 
     def next_stage(self, calls: int) -> None:
         """Ends a stage. calls: of the task model so far, over all ranks."""

@@ -239,7 +239,7 @@ def test_a_run_that_is_killed_and_resumed_ends_as_one_that_was_not(
         assert [line["step"] for line in second["metrics.jsonl"]] == [0, 1, 2, 3, 4]
     else:
         check_stages(killed, Path(talkative_model), stdout)
-    assert any(line["grad_norm"] for line in first["metrics.jsonl"][3:]), "steps after the checkpoint teach"
+    assert any(line.get("grad_norm") for line in first["metrics.jsonl"][3:]), "steps after the checkpoint teach"
     assert second == first
     for model in ("", "reference"):
         before, ours, theirs = (

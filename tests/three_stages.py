@@ -26,7 +26,13 @@ def three_stages(folder: Path) -> tuple[str, ...]:
         {"training": {"num_stage_steps": steps}, "data": {"tasks": tasks}}
         for steps, tasks in ((1, ["sentiment"]), (2, ["ag_news"]), (1, ["sentiment", "ag_news"]))
     ]
-    return f"stages={json.dumps(stages)}", "reset_model=true", f"data.local_dir={data}", "warmup_steps=2"
+    return (
+        f"stages={json.dumps(stages)}",
+        "reset_model=true",
+        f"data.local_dir={data}",
+        "warmup_steps=2",
+        "race_share=0.7",
+    )
 
 
 def check_stages(run: Path, model: Path, stdout: str) -> None:

@@ -40,6 +40,7 @@ from prewrite.engine.distributed import World
 from prewrite.engine.packed_attention import PACKED, Packing, refuse_packing
 from prewrite.errors import UserError
 
+SUMMED_NUMEL = 1 << 24  # weights of which a checksum makes a copy in float64
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
 
@@ -212,7 +213,8 @@ class Policy:
 
 
 def _sum_of_sizes(tensors: Sequence[Tensor]) -> float:
-    return sum(float(tensor.detach().double().abs().sum()) for tensor in tensors)
+    parts = (part for tensor in tensors for part in tensor.detach().flatten().split(SUMMED_NUMEL))
+    return sum(float(part.double().abs().sum()) for part in parts)
 
 
 def load_tokenizer(settings: PolicySettings) -> Any:

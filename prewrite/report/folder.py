@@ -43,7 +43,7 @@ class RunFolder:
         """The last step of each stage that another one followed."""
         last: dict[float, float] = {}
         for line in self.metrics:
-            step, stage = number(line.get("step")), number(line.get("stage"))
+            step, stage = number(line.get("step")), number(line.get("stage", 0))
             if step is not None and stage is not None:
                 last[stage] = max(step, last.get(stage, step))
         return [last[stage] for stage in sorted(last)][:-1]

@@ -9,7 +9,7 @@ from prewrite.config import Config
 from prewrite.config.loading import config_hash
 from prewrite.evaluation.statistics import mcnemar_test, paired_permutation_test
 from prewrite.reporting.console import outcome
-from prewrite.reporting.journal import Journal
+from prewrite.reporting.journal import Journal, plain
 from prewrite.rewards import Skip
 from prewrite.training.objectives.call_plan import dev_parts, test_rows
 from prewrite.training.objectives.estimate import Estimate, ranked
@@ -110,7 +110,7 @@ class Selection:
             self.ledger.of(index).claim = self._test(index)
         entries = self._write_best()
         for index, name in enumerate(self.ledger.names):
-            self.progress.winners[name] = Winner(self._kept(index), entries[name])
+            self.progress.winners[name] = Winner(self._kept(index), plain(entries[name]))
         return shown
 
     def summary(self) -> str:

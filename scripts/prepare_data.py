@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--by",
         choices=("subject", "level"),
-        help="a row for each; accuracy_math_reward_split scores by subject",
+        help="a row for each that the train examples have",
     )
     parser.add_argument("--tags", nargs="+", default=[], help="columns of the task that a template has to name")
     parser.add_argument("--local-dir", type=Path, help="folder with the task's local files")

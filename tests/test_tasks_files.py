@@ -108,17 +108,17 @@ def test_instruction_rows(tmp_path):
 
 def test_instruction_rows_are_the_same_from_every_form(tmp_path):
     rows = [
-        {"instruction": "Solve {problem}.", "dataset_name": "gsm8k", "subject": "Algebra", "tags": ["problem"]},
-        {"instruction": HARD_TEXT, "dataset_name": "sst2", "subject": None, "tags": None},
+        {"instruction": "Solve {problem}.", "dataset_name": "gsm8k", "subject": "Algebra"},
+        {"instruction": HARD_TEXT, "dataset_name": "sst2", "subject": None},
     ]
-    lines = ["instruction,dataset_name,subject,tags", 'Solve {problem}.,gsm8k,Algebra,"[""problem""]"']
-    lines.append('"' + HARD_TEXT.replace('"', '""') + '",sst2,,')
+    lines = ["instruction,dataset_name,subject", "Solve {problem}.,gsm8k,Algebra"]
+    lines.append('"' + HARD_TEXT.replace('"', '""') + '",sst2,')
     forms = [write(tmp_path, "rows.csv", "\r\n".join(lines)), tmp_path / "rows.parquet", tmp_path / "saved"]
     forms.append(write(tmp_path, "rows.jsonl", "\n".join(map(json.dumps, rows))))
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), forms[1])
     datasets.Dataset.from_list(rows).save_to_disk(str(forms[2]))
     expected = [
-        InstructionRow("Solve {problem}.", "gsm8k", subject="Algebra", tags=("problem",)),
+        InstructionRow("Solve {problem}.", "gsm8k", subject="Algebra"),
         InstructionRow(HARD_TEXT, "sst2"),
     ]
     for path in forms:

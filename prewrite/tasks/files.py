@@ -1,7 +1,6 @@
 """Rows out of JSONL, CSV and parquet files and saved `datasets` folders, whatever the locale, with faults told by file,
 row and column."""
 
-import contextlib
 import csv
 import io
 import json
@@ -68,9 +67,6 @@ def read_instruction_rows(path: Path) -> list[InstructionRow]:
 def instruction_row(row: dict[str, Any], where: str) -> InstructionRow:
     """A row of instruction data, of which `instruction` and `dataset_name` are there. UserError at `where`."""
     tags = () if is_missing(row.get("tags")) or row["tags"] == "" else row["tags"]
-    if isinstance(tags, str) and tags.startswith("["):  # a cell of CSV
-        with contextlib.suppress(ValueError):
-            tags = json.loads(tags)
     for column in ("instruction", "dataset_name"):
         if not isinstance(row[column], str) or not row[column].strip():
             raise UserError(f"{where}: the column {column!r} is {row[column]!r}; it must be a text that is not empty.")

@@ -134,9 +134,10 @@ def loss_of(policy: Policy, batch: Batch) -> float:
 def reset_proof(policy: Policy, settings: PolicySettings, batch: Batch, losses: list[float]) -> dict:
     """Checksums and losses of a policy that was trained, after a reset, after a step with rate 0, and trained again.
 
-    losses: of the base model.
+    losses: of the base model. Before the reset a step the other way leaves moments that would lead elsewhere.
     """
     sums, losses = [policy.checksums()], [*losses, loss_of(policy, batch)]
+    update(policy, dataclasses.replace(batch, advantage_B=-batch.advantage_B), "1", LEARNING_RATE)
     base = policy.reset(settings)
     for learning_rate in (None, 0.0, LEARNING_RATE):
         if learning_rate is not None:

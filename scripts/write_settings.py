@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 def config_table() -> str:
     """The table of every setting, as Markdown, from the docstrings in `prewrite/config`."""
     lines = ["| key | default | meaning |", "| --- | --- | --- |"]
-    models = [*sections(), ("custom_tasks[]", _item_model("custom_tasks"))]
+    models = [*sections(), *((f"{name}[]", _item_model(name)) for name in ("custom_tasks", "stages"))]
     for section, model in models:
         title = " ".join((model.__doc__ or "").split())
         lines.append(f"| **{section or 'top level'}** | | {title} |")

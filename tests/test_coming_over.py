@@ -85,7 +85,7 @@ def test_every_key_of_the_first_prewrite_is_told_its_new_place(tmp_path):
         "eval_strategy": "selection.eval_steps",
         "use_vllm": "leave it out",
         "report_to": "metrics.jsonl",
-        "num_stage_steps": "data.instruction",
+        "num_stage_steps": "write training.num_stage_steps",
     }
     for key, place in places.items():
         assert place in told[key], key

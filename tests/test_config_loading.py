@@ -223,8 +223,8 @@ def test_sequence_ratio_is_refused_with_token_summed_losses(write, loss_type):
 
 
 def test_one_run_length(write):
-    assert "one of the two" in refusal(write(training={"num_train_epochs": 1}))
-    assert "one of the two" in refusal(write(), "max_steps=null")
+    assert "one of the three" in refusal(write(training={"num_train_epochs": 1}))
+    assert "one of the three" in refusal(write(), "max_steps=null")
 
 
 def test_a_running_endpoint_has_no_gpus_to_give(write):

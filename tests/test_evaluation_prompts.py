@@ -120,7 +120,7 @@ from prewrite.types import InstructionRow, Rollout, Sample
 text = json.loads(sys.argv[2])
 journal = Journal(load_config("configs/quickstart.json", ["output_dir=" + sys.argv[1], "run_name=run"]))
 rollout = Rollout(Sample((), (), (), text, "stop"), InstructionRow(text + "!", "sst2"), 0, text, 1.0, {}, 0.0)
-journal.write_rollouts([rollout], step=1, seed=1, gaps=[None])
+journal.write_rollouts([rollout], step=1, stage=0, seed=1, gaps=[None])
 prompts = read_prompts(journal.folder / "log.jsonl", "sst2")
 print(json.dumps([prompts.candidates[0].instruction, prompts.initial]))
 """

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.launching import finish, launched, start
-from tests.ranks.agreement import COMPILED, check_gradients, check_weights
+from tests.ranks.agreement import COMPILED, check_gradients, check_resets, check_weights
 
 GPUS = torch.cuda.device_count()
 pytestmark = [
@@ -34,6 +34,7 @@ def test_the_engine_computes_with_the_pushed_weights(
     assert COMPILED in report["gradients"]
     check_gradients(report, report["gradients"]["ZeRO-3"]["4"], in_bfloat16=True)
     check_weights(report, in_bfloat16=True)
+    check_resets(report, in_bfloat16=True)
     assert report["pushed_checksums"][1:] == pytest.approx(report["trained_checksums"], rel=1e-9)
     assert report["engine_checksums"] == pytest.approx(report["pushed_checksums"], rel=1e-9)
     largest = max(max(gaps) for gaps in report["gaps"])

@@ -56,7 +56,7 @@ def scorer(*names: str) -> Iterator[tuple[Rewrite, FaultServer]]:
     ):
         rewards = [WeightedReward(get_reward(name), 1.0, {}) for name in names]
         data = RewriteData([], [], TASKS, rewards, TRAIN, {})
-        yield Rewrite(CONFIG, data, Requests(CONFIG, data, None), [], task_model, None, Progress()), server
+        yield Rewrite(CONFIG, data, Requests(CONFIG, data.rows, None), [], task_model, None, Progress()), server
 
 
 def sampled(row: InstructionRow, text: str, group: int = 0, finish_reason: str = "stop") -> Sampled:

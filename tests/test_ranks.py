@@ -7,7 +7,7 @@ import pytest
 from safetensors.torch import load_file
 
 from tests.launching import finish, launched, start
-from tests.ranks.agreement import check_gradients, check_weights
+from tests.ranks.agreement import check_gradients, check_resets, check_weights
 
 pytestmark = pytest.mark.slow
 
@@ -39,6 +39,11 @@ def test_the_gradient_does_not_depend_on_the_cut_nor_on_the_ranks(one_rank: dict
 def test_a_step_leaves_all_ranks_and_a_mixed_reference_with_the_same_weights(one_rank: dict, two_ranks: dict) -> None:
     check_weights(one_rank, in_bfloat16=False)
     check_weights(two_ranks, in_bfloat16=False)
+
+
+def test_a_reset_takes_every_rank_back_to_the_base_model(one_rank: dict, two_ranks: dict) -> None:
+    check_resets(one_rank, in_bfloat16=False)
+    check_resets(two_ranks, in_bfloat16=False)
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

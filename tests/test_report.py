@@ -184,7 +184,8 @@ def test_the_page_asks_no_network(folder: Path) -> None:
         assert [base64.b64encode(hashlib.sha256(text).digest()).decode() for text in programs] == allowed
 
 
-def test_every_figure_is_one_that_plotly_knows(folder: Path) -> None:
+def test_every_figure_is_one_that_plotly_knows(staged: Path) -> None:
+    folder = staged
     other = folder.with_name("other")
     shutil.copytree(folder, other)
     (other / "config.json").write_text(json.dumps(CONFIG | {"run_name": "other"}))
@@ -233,6 +234,63 @@ def test_lineage_goes_back_by_parents(folder: Path) -> None:
     assert [one.step for one in chain] == [None, 1, 2]
     assert [one.mean_reward for one in chain] == [None, 0.5, 0.75]  # HOSTILE: (1.0 + 0.5) / 2
     assert [words for words, is_new in chain[1].pieces if is_new] == ["really "]
+
+
+LATER, LAST = "Name the feeling.", "Name the feeling in one word."
+
+
+@pytest.fixture
+def staged(folder: Path) -> Path:
+    """The same run with two stages more. The first ended with HOSTILE; the next wrote LATER only when choosing, and
+    the last one LAST."""
+
+    def add(name: str, rows: list[dict[str, Any]]) -> None:
+        with (folder / f"{name}.jsonl").open("a", encoding="utf-8") as file:
+            file.write(lines(rows))
+
+    add("metrics", [{"step": step, "stage": stage, "reward_mean": 0.5} for step, stage in ((2, 1), (3, 1), (4, 2))])
+    add("log", [rollout(4, LAST, 0.75, stage=2, instruction=LATER)])
+    for stage, texts in ((1, (HOSTILE, LATER)), (2, (LATER, LAST))):
+        add("dev", [judged("initial", texts[0], [True, True], step=stage + 1, stage=stage)])
+        add("dev", [judged("race", text, [True] * 3, estimate=0.9, sd=0.1, stage=stage) for text in texts])
+        add("dev", [judged("test", text, [True] * 3, step=None, stage=stage) for text in texts])
+    tested = {"proven": True, "p_value": 0.01, "wins": 9, "losses": 1, "n": 20}
+    earlier = [
+        {"stage": 0, "baseline": INITIAL, "instruction": HOSTILE, "estimate": 0.8, "baseline_estimate": 0.3},
+        {"stage": 1, "baseline": HOSTILE, "instruction": LATER, "estimate": 0.9, "baseline_estimate": 0.8},
+    ]
+    earlier = [one | {"step": 2, "test": tested} for one in earlier]
+    entry = BEST["toy"] | {"instruction": LAST, "stage": 2, "earlier": earlier, "test": None}
+    entry |= {"baseline": BEST["toy"]["baseline"] | {"instruction": LATER, "estimate": 0.9}}
+    (folder / "best.json").write_text(json.dumps({"toy": entry}), encoding="utf-8")
+    return folder
+
+
+def test_lineage_goes_back_over_stages(staged: Path) -> None:
+    run = read_folder(staged)
+    chain = story.lineage(run, run.best["toy"])
+    assert [one.text for one in chain] == [INITIAL, MIDDLE, HOSTILE, LATER, LAST]
+    assert [one.step for one in chain] == [None, 1, 2, None, 4]
+    assert chain[2].note == "written in step 2; the next stage began with it"
+    assert chain[3].note == "sampled for choosing, after its stage's training; the next stage began with it"
+
+
+def test_the_page_shows_where_stages_begin_and_what_each_found(staged: Path) -> None:
+    run = read_folder(staged)
+    assert run.stage_ends() == [2, 3]
+    page = Reader(report_page(run))
+    figures = [json.loads(text) for kind, text in page.scripts if kind]
+    lines_at = [[shape["x0"] for shape in one["layout"].get("shapes", ())] for one in figures]
+    assert lines_at.count([2.5, 3.5]) >= 2, "reward and held-out scores"
+    assert [one["text"] for one in figures[0]["layout"]["annotations"]] == ["stage 2", "stage 3"]
+    table = page.words.partition("Each began with the best instruction")[2].partition("Lineage")[0]
+    for words in ("30.0% → 80.0%", "80.0% → 90.0%", LATER, LAST, "better, proven", "not tested"):
+        assert words in " ".join(table.split()), words
+    assert {one.text for one in story.candidates(run, "toy", run.best["toy"])} == {LATER, LAST}
+    # Of LATER, HOSTILE and INITIAL, which two stages looked at, raced or tested, the second has the answers already.
+    assert dict(story.spending(run))["test"] == 4 * 3
+    kept = run.best["toy"] | {"instruction": LATER}
+    assert story.claim(kept).badge == "kept"
 
 
 def test_rewrites_that_were_rewritten_from_one_another_end_the_lineage(folder: Path) -> None:
@@ -318,12 +376,13 @@ def test_a_run_ends_with_its_report(
     objective.summary = lambda: "the outcome"
     one = SimpleNamespace(
         config=load_config("configs/quickstart.json", []),
-        engines=SimpleNamespace(policy=None, sampler=None, generators=None, journal=journal),
+        engines=SimpleNamespace(policy=None, sampler=None, generators=None, journal=journal, opened=0.0),
         state=SimpleNamespace(over="there are no steps", agree=lambda *_, **__: None, tell=lambda *_: None),
         objective=objective,
-        progress=SimpleNamespace(step=0),
+        progress=SimpleNamespace(step=0, stage_start=0),
         world=SimpleNamespace(is_main=True, size=1),
         total_steps=0,
+        stage_steps=0,
     )
     one._evaluate_untrained, one._why_over = (lambda _: None), (lambda: "there are no steps")
     trainer.Trainer.run(one)  # type: ignore[arg-type]  # a run of no step

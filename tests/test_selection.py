@@ -94,7 +94,7 @@ def test_the_race_finds_the_best_and_the_test_proves_it(journal: Journal) -> Non
     worth = {"Initial": 0.5} | {f"Rewrite {i:02}": 0.4 + 0.01 * i for i in range(31)} | {"Best": 0.9}
     task_model = Scripted(worth)
     selection = selection_with(task_model, journal, "Initial")
-    assert selection.evaluate_initial().keys() == {"dev_initial/sst2"}
+    assert selection.evaluate_initial(0).keys() == {"dev_initial/sst2"}
     spent = len(task_model.queries)
     selection.finish(3, [[text for text in worth if text != "Initial"]], calls=2000)
     best = best_of(journal)
@@ -113,7 +113,7 @@ def test_no_race_reads_what_the_test_reads(journal: Journal) -> None:
     worth = {"Initial": 0.5} | {f"Rewrite {i}": 0.5 + 0.05 * i for i in range(8)}
     task_model = Scripted(worth)
     selection = selection_with(task_model, journal, "Initial")
-    selection.evaluate_initial()
+    selection.evaluate_initial(0)
     selection.evaluate(1, [["Rewrite 1"]], [["Rewrite 2"]])
     selection.finish(2, [list(worth)[1:]], calls=5000)
     asked = {"race": set(), "test": set()}
@@ -128,7 +128,7 @@ def test_no_race_reads_what_the_test_reads(journal: Journal) -> None:
 def test_where_nothing_is_better_the_initial_one_stays_and_nothing_is_claimed(journal: Journal) -> None:
     worth = {"Initial": 0.8} | {f"Rewrite {i}": 0.4 for i in range(16)}
     selection = selection_with(Scripted(worth), journal, "Initial")
-    selection.evaluate_initial()
+    selection.evaluate_initial(0)
     selection.finish(1, [list(worth)[1:]], calls=3000)
     assert best_of(journal)["instruction"] == "Initial"
     assert best_of(journal)["test"] is None
@@ -139,7 +139,7 @@ def test_verdicts_of_training_decide_who_runs(journal: Journal) -> None:
     progress = Progress()
     worth = {"Initial": 0.5, "Seen good": 0.8} | {f"Seen poor {i}": 0.3 for i in range(40)}
     selection = selection_with(Scripted(worth), journal, "Initial", progress=progress)
-    selection.evaluate_initial()
+    selection.evaluate_initial(0)
     selection.remember([rollout("Initial", f"Seen poor {i}", 6, i) for i in range(40)], step=0)
     selection.remember([rollout("Initial", "Seen good", 18, 41)], step=0)
     selection.finish(1, [[]], calls=120)
@@ -160,7 +160,7 @@ def test_what_rewards_of_the_text_give_counts_for_rewrites_that_were_never_train
     selection = selection_with(Scripted({"Initial": 0.6, "Short": 0.75, long: 0.8}), journal, "Initial")
     penalty = CONFIG.reward.model_copy(update={"reward_funcs": ["accuracy_classification_reward", "length_penalty"]})
     selection.ledger.data = selection.data = replace(selection.data, rewards=weighted_rewards(penalty))
-    selection.evaluate_initial()
+    selection.evaluate_initial(0)
     selection.finish(1, [["Short", long]], calls=1000)
     assert selection.ledger.of(0).form[long] == -1.0
     assert best_of(journal)["instruction"] == "Short"
@@ -168,7 +168,7 @@ def test_what_rewards_of_the_text_give_counts_for_rewrites_that_were_never_train
 
 def test_a_failed_call_never_makes_a_rewrite_look_better(journal: Journal) -> None:
     selection = selection_with(Scripted({"Initial": 0.6, "Fails": "f", "Good": 0.9}), journal, "Initial", dev=100)
-    selection.evaluate_initial()
+    selection.evaluate_initial(0)
     selection.evaluate(1, [["Fails"]], [["Good"]])
     assert best_of(journal)["instruction"] == "Good"
     selection.finish(1, [[]], calls=2000)
@@ -179,7 +179,7 @@ def test_a_failed_call_never_makes_a_rewrite_look_better(journal: Journal) -> No
 def test_answers_of_an_endpoint_that_fails_are_written_down_and_called_no_best(journal: Journal) -> None:
     selection = selection_with(Scripted({"Initial": "f"}, strict=True), journal, "Initial", dev=16)
     with pytest.raises(UserError, match="too many calls failed"):
-        selection.evaluate_initial()
+        selection.evaluate_initial(0)
     assert lines(journal, "initial")[0]["failed"] == 8
     assert not (journal.folder / "best.json").exists()
 
@@ -187,7 +187,7 @@ def test_answers_of_an_endpoint_that_fails_are_written_down_and_called_no_best(j
 def test_each_row_keeps_its_own_best(journal: Journal) -> None:
     worth = {"One": 0.3, "Two": 0.9, "Better": 0.7}
     selection = selection_with(Scripted(worth), journal, "One", "Two")
-    selection.evaluate_initial()
+    selection.evaluate_initial(0)
     selection.finish(1, [["Better"], ["Better"]], calls=2000)
     assert best_of(journal, "sst2#1")["instruction"] == "Better"
     assert best_of(journal, "sst2#2")["instruction"] == "Two"
@@ -216,7 +216,7 @@ def test_a_claim_without_a_difference_is_rarely_made() -> None:
     for seed in range(60):
         worth = {"Initial": 0.6} | {f"Rewrite {i:02}": 0.6 for i in range(12)}
         selection = selection_with(Scripted(worth, seed=seed), Silent(), "Initial", dev=200)
-        selection.evaluate_initial()
+        selection.evaluate_initial(0)
         selection.finish(1, [list(worth)[1:]], calls=600)
         claim = selection.ledger.of(0).claim
         claims += claim is not None and claim.proven
@@ -258,8 +258,8 @@ def test_questions_kept_back_are_judged_as_they_are_and_rewritten(journal: Journ
     rows = [InstructionRow("Say 4", "gsm8k", answer="4"), InstructionRow("Say 5", "gsm8k", answer="6")]
     rewards = weighted_rewards(CONFIG.reward.model_copy(update={"reward_funcs": ["prewrite_accuracy_reward"]}))
     data = RewriteData([], rows, {"gsm8k": get_task("gsm8k")}, rewards, {}, {})
-    questions = HeldOutQuestions(CONFIG, data, Echo(), journal)
-    assert questions.evaluate_initial() == {"dev_initial": 0.5}
+    questions = HeldOutQuestions(CONFIG, data, Echo(), journal, 0)
+    assert questions.evaluate_initial(0) == {"dev_initial": 0.5}
     assert questions.evaluate(3, [["Tell 4"], ["Tell 6"]], [["", "4"], ["6", "6"]]) == {
         "dev_greedy": 1.0,
         "dev_sampled": 0.75,

@@ -5,13 +5,16 @@ import logging
 import subprocess
 import sys
 
+import datasets
 import pyarrow
 import pyarrow.parquet
 import pytest
 
 from prewrite.errors import UserError
+from prewrite.tasks import get_task
 from prewrite.tasks.files import read_instruction_rows, read_rows, require_rows
 from prewrite.types import InstructionRow
+from scripts.prepare_data import main as prepare_data
 
 HARD_TEXT = 'CJK 漢字, emoji 👩‍🚀, e\u0301, \u2028 line separator, "quotes", {x} and \\boxed{}'
 
@@ -101,6 +104,62 @@ def test_instruction_rows(tmp_path):
         InstructionRow("1 + 1?", "gsm8k", answer="2"),
         InstructionRow("Who?", "nq_open", answer=("Ada", "Lovelace")),
     ]
+
+
+def test_instruction_rows_are_the_same_from_every_form(tmp_path):
+    rows = [
+        {"instruction": "Solve {problem}.", "dataset_name": "gsm8k", "subject": "Algebra"},
+        {"instruction": HARD_TEXT, "dataset_name": "sst2", "subject": None},
+    ]
+    lines = ["instruction,dataset_name,subject", "Solve {problem}.,gsm8k,Algebra"]
+    lines.append('"' + HARD_TEXT.replace('"', '""') + '",sst2,')
+    forms = [write(tmp_path, "rows.csv", "\r\n".join(lines)), tmp_path / "rows.parquet", tmp_path / "saved"]
+    forms.append(write(tmp_path, "rows.jsonl", "\n".join(map(json.dumps, rows))))
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), forms[1])
+    datasets.Dataset.from_list(rows).save_to_disk(str(forms[2]))
+    expected = [
+        InstructionRow("Solve {problem}.", "gsm8k", subject="Algebra"),
+        InstructionRow(HARD_TEXT, "sst2"),
+    ]
+    for path in forms:
+        assert read_instruction_rows(path) == expected, path.name
+
+
+def test_a_folder_that_is_no_saved_data_set_and_one_of_splits_are_told(tmp_path):
+    with pytest.raises(UserError, match="not a folder that datasets' save_to_disk wrote"):
+        read_rows(tmp_path)
+    one = datasets.Dataset.from_list([{"a": 1}])
+    datasets.DatasetDict({"train": one, "test": one}).save_to_disk(str(tmp_path / "both"))
+    with pytest.raises(UserError, match=r"holds the splits train, test; give the folder of one, as .*both/train"):
+        read_rows(tmp_path / "both")
+    assert read_rows(tmp_path / "both" / "test") == [{"a": 1}]
+
+
+def test_rows_of_tasks_are_made_and_read_back(tmp_path, capsys):
+    for name, rows in (("train", 6), ("test", 2)):
+        lines = [
+            {"problem": f"{name} {i}", "answer": str(i), "subject": ("Algebra", "Geometry")[i % 2], "unique_id": str(i)}
+            for i in range(rows)
+        ]
+        files = {"train": "math_train.jsonl", "test": "math500_test.jsonl"}
+        write(tmp_path, files[name], "\n".join(map(json.dumps, lines)))
+    out, data = tmp_path / "rows.jsonl", ("--local-dir", str(tmp_path))
+    assert prepare_data(["--task", "math500", "--by", "subject", *data, "--out", str(out)]) == 0
+    task = get_task("math-500")
+    assert read_instruction_rows(out) == [
+        InstructionRow(task.default_instruction, "math-500", subject=subject) for subject in ("Algebra", "Geometry")
+    ]
+    template = ("--tags", "problem", "--instruction", "Solve {problem}")
+    assert prepare_data(["--task", "gsm8k", "--task", "math-500", *template, "--out", str(out)]) == 0
+    assert [row.tags for row in read_instruction_rows(out)] == [("problem",)] * 2
+    for wrong, told in (
+        (["--task", "gsm8k", "--tags", "text"], "--tags text: the columns of gsm8k are problem"),
+        (["--task", "math-500", "--by", "level", *data], "no train example of math-500 has one"),
+        (["--task", "nothing"], "nothing"),
+    ):
+        assert prepare_data([*wrong, "--out", str(out)]) == 2
+        assert told in capsys.readouterr().err
+    assert prepare_data(["--task", "gsm8k", "--out", str(tmp_path / "rows.txt")]) == 2
 
 
 @pytest.mark.parametrize(

@@ -292,7 +292,7 @@ def test_the_journal_writes_any_text_and_no_nan(tmp_path: Path) -> None:
     text = "情感？ 😀 e\u0301 \u2028 {x} %s"
     row = replace(ROW, instruction=text)
     kept = Rollout(sample(), row, 0, text, None, {"f1": float("nan")}, 0.0)
-    journal.write_rollouts([kept], step=1, seed=1, gaps=[float("inf")])
+    journal.write_rollouts([kept], step=1, stage=0, seed=1, gaps=[float("inf")])
     (line,) = (journal.folder / "log.jsonl").read_bytes().decode("utf-8").rstrip("\n").split("\n")
     read = json.loads(line, parse_constant=pytest.fail)
     assert (read["instruction"], read["rewrite"], read["reward"]) == (text, text, None)

@@ -10,10 +10,11 @@ from prewrite.config.reward import RewardSettings
 from prewrite.config.rollout import RolloutSettings
 from prewrite.config.run import Config
 from prewrite.config.selection import SelectionSettings
+from prewrite.config.stages import StageSettings
 from prewrite.config.task_model import TaskModelSettings
 from prewrite.config.training import TrainingSettings
 
 __all__ = [
     "Config", "CustomTaskSettings", "DataSettings", "LossSettings", "PolicySettings", "RewardSettings",
-    "RolloutSettings", "SelectionSettings", "TaskModelSettings", "TrainingSettings",
+    "RolloutSettings", "SelectionSettings", "StageSettings", "TaskModelSettings", "TrainingSettings",
 ]  # fmt: skip

@@ -16,8 +16,8 @@ MAY_CHANGE: Mapping[str, set[str]] = {
         *("gpus", "gpu_memory_utilization", "kv_cache_gib", "server_args", "startup_timeout"),
     },
     "training": {
-        *("max_steps", "num_train_epochs", "save_steps", "save_total_limit", "logging_steps", "ddp_timeout"),
-        *("max_sampler_gap", "logprob_chunk_tokens", "max_tokens_per_micro_batch"),
+        *("max_steps", "num_stage_steps", "num_train_epochs", "save_steps", "save_total_limit", "logging_steps"),
+        *("ddp_timeout", "max_sampler_gap", "logprob_chunk_tokens", "max_tokens_per_micro_batch"),
         *("early_stopping_patience", "early_stopping_threshold", "callbacks"),
     },
     "selection": {"eval_steps", "num_sampled", "race_share", "metric"},

@@ -70,7 +70,6 @@ MOVED = (
     _moved("generate_system_prompt", "task_model.system_prompt"),
     _moved("generate_model_temperature", "task_model.temperature"),
     _moved("generate_model_max_new_tokens", "task_model.max_tokens"),
-    _moved("num_stage_steps", "", "a run is one stage; start the next from its best instruction: data.instruction"),
     _moved("temperature", "rollout.temperature", "the policy's; the task model's is task_model.temperature"),
     _moved("top_p", "rollout.top_p", "the policy's; the task model's is task_model.top_p"),
     _moved(
@@ -162,7 +161,7 @@ SAME = (
     "max_completion_length", "top_k", "min_p", "vllm_tensor_parallel_size", "per_device_train_batch_size",
     "gradient_accumulation_steps", "steps_per_generation", "num_iterations", "learning_rate", "lr_scheduler_type",
     "warmup_steps", "weight_decay", "adam_beta1", "adam_beta2", "max_grad_norm", "max_steps", "num_train_epochs",
-    "save_steps", "logging_steps", "ddp_timeout", "eval_steps", "dtype", "attn_implementation",
+    "num_stage_steps", "save_steps", "logging_steps", "ddp_timeout", "eval_steps", "dtype", "attn_implementation",
     "gradient_checkpointing", "torch_compile", "loss_type", "scale_rewards", "multi_objective_aggregation", "epsilon",
     "epsilon_high", "delta", "sapo_temperature_pos", "sapo_temperature_neg", "importance_sampling_level", "beta",
     "sync_ref_model", "ref_model_mixup_alpha", "ref_model_sync_steps", "mask_truncated_completions",

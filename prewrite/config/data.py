@@ -14,7 +14,8 @@ class DataSettings(Section):
     instruction: str | None = None
     """the initial instruction, in place of each task's default one"""
     instructions_file: str | None = None
-    """JSONL, CSV or parquet with columns `instruction`, `dataset_name`, perhaps `answer`; in place of `tasks`"""
+    """JSONL, CSV, parquet or a saved `datasets` folder, with columns `instruction`, `dataset_name`, perhaps `subject`,
+    `level`, `tags`, `information`, `answer`; in place of `tasks`"""
     local_dir: str | None = None
     """folder with the tasks' local files, in place of the hub; else the environment variable PREWRITE_DATA"""
     num_train_examples: Positive | None = None

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from prewrite.config.base import Section
 from prewrite.config.coming_over import instead_of, moved
 from prewrite.config.run import Config, sections
+from prewrite.config.stages import StageSettings
 from prewrite.config.yaml_file import read_yaml
 from prewrite.errors import UserError
 from prewrite.secrets import shown
@@ -41,7 +42,27 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
         raise UserError(f"config {path}: the file holds a {type(data).__name__}; the rule is one {rule} of sections")
     for override in overrides:
         _apply(data, override)
-    return validated(Config, data, f"config {path}")
+    config = validated(Config, data, f"config {path}")
+    stage_configs(config, f"config {path}")  # which finds the faults of each
+    return config
+
+
+def stage_configs(config: Config, where: str = "config") -> list[Config]:
+    """The config of each stage, as that of a run of one: with its share of steps and calls. Raises UserError."""
+    entries = config.stages or [StageSettings()] * config.num_stages
+    whole, calls = config.model_dump(exclude={"stages", "num_stages", "reset_model"}), config.budget.max_task_calls
+    found = []
+    for number, entry in enumerate(entries):
+        data = entry.over(whole)
+        if calls is not None:
+            data["budget"] = data["budget"] | {"max_task_calls": max(1, calls // len(entries))}
+        training = data["training"]
+        steps = training.get("num_stage_steps")
+        if (most := training.get("max_steps")) is not None:
+            steps = most // len(entries) + (number < most % len(entries))
+        data["training"] = training | {"max_steps": steps, "num_stage_steps": None}
+        found.append(validated(Config, data, f"{where}: stages.{number}" if config.stages else where))
+    return found
 
 
 def validated(model: type[S], data: dict[str, Any], where: str) -> S:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from pydantic import BaseModel
 
-from prewrite.config.base import Count, Section
+from prewrite.config.base import Count, Positive, Section
 from prewrite.config.budget import BudgetSettings
 from prewrite.config.data import CustomTaskSettings, DataSettings
 from prewrite.config.loss import LossSettings
@@ -12,6 +12,7 @@ from prewrite.config.policy import PolicySettings
 from prewrite.config.reward import RewardSettings
 from prewrite.config.rollout import RolloutSettings
 from prewrite.config.selection import SelectionSettings
+from prewrite.config.stages import StageSettings
 from prewrite.config.task_model import TaskModelSettings
 from prewrite.config.training import TrainingSettings
 
@@ -36,6 +37,12 @@ class Config(Section):
     training: TrainingSettings
     selection: SelectionSettings = SelectionSettings()
     budget: BudgetSettings = BudgetSettings()
+    num_stages: Positive = 1
+    """stages of the same, each of which starts from the best instructions of the one before; or give stages"""
+    stages: list[StageSettings] = []
+    """one entry a stage, of the settings in which it differs; `{}` = none"""
+    reset_model: bool = False
+    """every stage but the first begins with the base model: weights, optimizer and schedule"""
 
     def faults(self) -> Iterator[str]:
         """What only the sections together can get wrong."""
@@ -59,6 +66,10 @@ class Config(Section):
             yield "early_stopping_patience counts looks, and selection.eval_steps is 0: give eval_steps"
         if self.policy.offload_optimizer and self.policy.zero_stage == 1:
             yield "offload_optimizer with zero_stage=1: only zero_stage=3 offloads; leave zero_stage null"
+        if self.stages and self.num_stages > 1:
+            yield "num_stages is for stages of the same: leave it out, or leave `stages` out"
+        if self.reset_model and len(self.stages) < 2 and self.num_stages < 2:
+            yield "reset_model with one stage resets nothing: give num_stages or `stages`"
         name = self.run_name
         if "/" in name or name.strip() in ("", ".", "..") or not name.isprintable():
             yield f"run_name={self.run_name!r} is not the name of a folder"

@@ -12,9 +12,12 @@ class TrainingSettings(Section):
     """The optimizer and the size of a step."""
 
     max_steps: Count | None = None
-    """optimizer steps; or give num_train_epochs. 0 = no training, a search among the untrained policy's rewrites"""
+    """optimizer steps of the run, shared out over its stages; or give one of the next two. 0 = no training, a search
+    among the untrained policy's rewrites"""
+    num_stage_steps: Count | None = None
+    """optimizer steps of each stage; in place of max_steps"""
     num_train_epochs: Annotated[float, Field(gt=0)] | None = None
-    """passes over the instruction rows; or give max_steps"""
+    """passes over the instruction rows of each stage; in place of max_steps"""
     per_device_train_batch_size: Positive = 8
     """rollouts of one forward and backward (micro-batch) on one device"""
     gradient_accumulation_steps: Positive = 1
@@ -62,8 +65,8 @@ class TrainingSettings(Section):
 
     def faults(self) -> Iterator[str]:
         """One length of the run, and whole optimizer steps."""
-        if (self.max_steps is None) == (self.num_train_epochs is None):
-            yield "give `max_steps` or `num_train_epochs`: one of the two"
+        if [self.max_steps, self.num_stage_steps, self.num_train_epochs].count(None) != 2:
+            yield "give `max_steps`, `num_stage_steps` or `num_train_epochs`: one of the three"
         if self.min_lr_rate and self.lr_scheduler_type == "constant":
             yield "min_lr_rate with lr_scheduler_type=constant: nothing falls to a floor; take cosine or linear"
         if (self.steps_per_generation or 0) % self.gradient_accumulation_steps:

@@ -14,6 +14,7 @@ Three hazards of DeepSpeed shape this file:
 
 import contextlib
 import io
+import itertools
 import logging
 import os
 import subprocess
@@ -33,11 +34,13 @@ from transformers.integrations import HfDeepSpeedConfig
 from prewrite.algorithm.batching import Batch
 from prewrite.algorithm.logprobs import chunked_logprobs
 from prewrite.config import PolicySettings, TrainingSettings
+from prewrite.engine import distributed
+from prewrite.engine.deepspeed_config import deepspeed_config
 from prewrite.engine.distributed import World
 from prewrite.engine.packed_attention import PACKED, Packing, refuse_packing
 from prewrite.errors import UserError
 
-GRADIENT_BUCKET_NUMEL = 200_000_000  # gradients reduced at once
+SUMMED_NUMEL = 1 << 24  # weights of which a checksum makes a copy in float64
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
 
@@ -97,7 +100,7 @@ class Policy:
     ):
         self.world = world
         refuse_compiling_without_compiler(settings)
-        config = _deepspeed_config(settings, training, world)
+        config = deepspeed_config(settings, training, world)
         # Alive while the model loads: under ZeRO-3 transformers then never loads a whole model a rank.
         keep_alive = HfDeepSpeedConfig(config)
         lm = _load(settings)
@@ -162,6 +165,38 @@ class Policy:
                 own = master.data if name == "master" else state[master].setdefault(name, value.to(master.device))
                 own.copy_(value)  # in place: DeepSpeed holds views of them
 
+    def reset(self, settings: PolicySettings) -> float:
+        """Takes weights, float32 masters, moments and step back to the model that `settings` names. A collective.
+
+        Returns the sum of |w| over that model's weights, on every rank. UserError where it cannot be loaded.
+        """
+        writes = self.world.is_main or not self.is_partitioned  # below ZeRO-3 each rank has a copy of its own
+        with distributed.together("loading the base model"):
+            base = list(_load(settings).parameters()) if writes else []
+        for own, value in itertools.zip_longest(self.lm.parameters(), base):
+            with deepspeed.zero.GatheredParameters([own], modifier_rank=0):
+                if writes:
+                    own.data.copy_(value.data)
+        if self.lm.training:
+            self._forget_training()
+        return distributed.broadcast(_sum_of_sizes(base))
+
+    def _forget_training(self) -> None:
+        """Makes the masters of the weights anew, and zeroes moments and step."""
+        self.engine.optimizer.refresh_fp32_params()
+        state = self.engine.optimizer.optimizer.state
+        for master in self._masters():
+            for value in state[master].values():
+                value.zero_()  # in place: after a `state.clear()` ZeRO-1 goes on with the old moments
+
+    def checksums(self) -> dict[str, float]:
+        """Sums of |w| in float64: of all weights, whole, and of this rank's masters. A collective."""
+        weights = 0.0
+        for weight in self.lm.parameters():
+            with deepspeed.zero.GatheredParameters([weight]):
+                weights += _sum_of_sizes([weight])
+        return {"weights": weights, "masters": _sum_of_sizes(self._masters())}
+
     def _masters(self) -> list[Tensor]:
         """The flat float32 weights that the inner optimizer steps on."""
         # Of ZeRO-3, of ZeRO-1 with bfloat16 weights, of ZeRO-1 with float32 weights.
@@ -175,6 +210,11 @@ class Policy:
             with deepspeed.zero.GatheredParameters([theirs]), deepspeed.zero.GatheredParameters([own], modifier_rank=0):
                 if self.world.is_main or not self.is_partitioned:
                     own.data.lerp_(theirs.data.to(own.dtype), share)
+
+
+def _sum_of_sizes(tensors: Sequence[Tensor]) -> float:
+    parts = (part for tensor in tensors for part in tensor.detach().flatten().split(SUMMED_NUMEL))
+    return sum(float(part.double().abs().sum()) for part in parts)
 
 
 def load_tokenizer(settings: PolicySettings) -> Any:
@@ -239,45 +279,6 @@ def _no_model(settings: PolicySettings, error: Exception) -> UserError:
         f"{reason} Give a folder with config.json, tokenizer and safetensors (scripts/fetch_model.py makes the "
         "embedded one), or a name on the hub."
     )
-
-
-def _deepspeed_config(settings: PolicySettings, training: TrainingSettings, world: World) -> dict[str, Any]:
-    on_gpu = world.device.type == "cuda"
-    offload = {"offload_optimizer": {"device": "cpu", "pin_memory": on_gpu}} if settings.offload_optimizer else {}
-    # A lone rank has nothing to share out, and ZeRO-3's hooks cost the host as much as the model's own operations.
-    is_lone = world.size == 1 and not settings.offload_optimizer
-    stage = settings.zero_stage or (1 if is_lone else 3)
-    return {
-        # Micro-batches are counted by us (`Policy.backward`); for DeepSpeed every step is one.
-        "train_micro_batch_size_per_gpu": training.per_device_train_batch_size,
-        "gradient_accumulation_steps": 1,
-        "train_batch_size": training.per_device_train_batch_size * world.size,
-        "zero_optimization": {
-            "stage": stage,
-            "stage3_param_persistence_threshold": 1_000_000,
-            "reduce_bucket_size": GRADIENT_BUCKET_NUMEL,
-            # Both cost the host a call for each weight, and buy a single rank nothing.
-            "overlap_comm": world.size > 1,
-            "memory_efficient_linear": world.size > 1 and not settings.gradient_checkpointing,
-            **offload,
-        },
-        "zero_force_ds_cpu_optimizer": False,
-        "bf16": {"enabled": settings.dtype == "bfloat16"},
-        "data_types": {"grad_accum_dtype": "fp32"},
-        # ZeRO-1 reduces once a step: the float32 sum, which it would otherwise round to bfloat16.
-        **({"communication_data_type": "fp32"} if stage == 1 else {}),
-        "gradient_clipping": training.max_grad_norm,
-        "optimizer": {
-            "type": "AdamW",
-            "params": {
-                "lr": training.learning_rate,
-                "betas": [training.adam_beta1, training.adam_beta2],
-                "weight_decay": training.weight_decay,
-                "torch_adam": True,  # DeepSpeed's own Adam compiles an extension at the start
-                "fused": True,
-            },
-        },
-    }
 
 
 def quiet_libraries() -> None:

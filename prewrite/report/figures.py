@@ -30,7 +30,7 @@ def reward_figure(run: RunFolder) -> Figure | None:
     spread = dict(zip(*run.series("reward_std"), strict=True))
     width = [spread.get(step, 0.0) for step in steps]
     best_steps, best = run.series("reward_max")
-    return _figure(
+    return _with_stages(run, _figure(
         [
             *_band(steps, [m - w for m, w in zip(means, width, strict=True)],
                    [m + w for m, w in zip(means, width, strict=True)], "--c1", "± standard deviation"),
@@ -39,7 +39,7 @@ def reward_figure(run: RunFolder) -> Figure | None:
             _line(steps, smoothed(means), "--c1", "running mean", width=2.6),
         ],
         y="reward",
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 def held_out_figure(run: RunFolder, row: str, chosen: Line) -> Figure | None:
@@ -53,11 +53,13 @@ def held_out_figure(run: RunFolder, row: str, chosen: Line) -> Figure | None:
             sampled.setdefault(number(line.get("step")), []).append(score)
     ranges = {step: (min(scores), max(scores)) for step, scores in sampled.items()}
     last = max(run.series("step")[0], default=0)
-    for initial in dev_lines(run, row, "initial")[:1]:
-        ends, score = interval(initial.get("interval")), number(initial.get("score"))
+    for initial in dev_lines(run, row, "initial"):  # one a stage
+        ends, score, first = (interval(initial.get("interval")), *map(number, map(initial.get, ("score", "step"))))
+        until = [first or 0, next((end for end in run.stage_ends() if end > (first or 0)), last)]
         if score is not None:
-            band = _band([0, last], [ends[0]] * 2, [ends[1]] * 2, "--muted", "initial, 95%") if ends else []
-            traces += [*band, _line([0, last], [score] * 2, "--muted", "initial", dash="dash")]
+            band = _band(until, [ends[0]] * 2, [ends[1]] * 2, "--muted", "initial, 95%") if ends else []
+            again = {"showlegend": False} if traces else {}
+            traces += [one | again for one in (*band, _line(until, [score] * 2, "--muted", "initial", dash="dash"))]
     for key, name, colour, bands in (
         (f"dev_sampled_mean/{row}", "sampled: mean, range", "--c2", ranges),
         (f"dev_greedy/{row}", "greedy, 95%", "--c3", greedy),
@@ -78,7 +80,7 @@ def held_out_figure(run: RunFolder, row: str, chosen: Line) -> Figure | None:
         trace = _line([last], [estimate], "--c4", "chosen in the end, ± sd") | {"mode": "markers", "cliponaxis": False}
         marker = {"marker": {"symbol": "diamond", "size": 11, "color": "--c4"}}
         traces.append(trace | marker | {"error_y": _errors([sd or 0.0], "--c4")})
-    return _figure(traces, y="score on dev", percent=True) if traces else None
+    return _with_stages(run, _figure(traces, y="score on dev", percent=True)) if traces else None
 
 
 def health_figures(run: RunFolder) -> list[tuple[str, str, Figure]]:
@@ -100,7 +102,7 @@ def health_figures(run: RunFolder) -> list[tuple[str, str, Figure]]:
             if run.series(key)[0]
         ]
         if traces:
-            found.append((title, note, _figure(traces, percent=percent)))
+            found.append((title, note, _with_stages(run, _figure(traces, percent=percent))))
     return found
 
 
@@ -253,6 +255,16 @@ def _figure(traces: Sequence[Figure], *, x: str = "step", y: str = "", percent: 
         "hoverlabel": {"bgcolor": "--card", "bordercolor": "--line", "font": {"color": "--ink"}, "align": "left"},
     }
     return {"data": list(traces), "layout": layout}
+
+
+def _with_stages(run: RunFolder, figure: Figure) -> Figure:
+    """The figure with a line where each stage but the first begins."""
+    line = {"type": "line", "yref": "paper", "y0": 0, "y1": 1, "line": {"color": "--muted", "width": 1, "dash": "dot"}}
+    words = {"showarrow": False, "yref": "paper", "y": 1, "yanchor": "top", "xanchor": "left", "font": {"size": 11}}
+    places = [(end + 0.5, f"stage {number}") for number, end in enumerate(run.stage_ends(), start=2)]
+    figure["layout"]["shapes"] = [line | {"x0": place, "x1": place} for place, _ in places]
+    figure["layout"]["annotations"] = [words | {"x": place, "text": told} for place, told in places]
+    return figure
 
 
 def _range_of_a_constant(values: Sequence[float]) -> Figure:

@@ -39,6 +39,15 @@ class RunFolder:
         kept = [(step, value) for step, value in pairs if step is not None and value is not None]
         return [step for step, _ in kept], [value for _, value in kept]
 
+    def stage_ends(self) -> list[float]:
+        """The last step of each stage that another one followed."""
+        last: dict[float, float] = {}
+        for line in self.metrics:
+            step, stage = number(line.get("step")), number(line.get("stage", 0))
+            if step is not None and stage is not None:
+                last[stage] = max(step, last.get(stage, step))
+        return [last[stage] for stage in sorted(last)][:-1]
+
     def setting(self, section: str, key: str) -> Any:
         """A setting of the config; None where there is none."""
         part = self.config.get(section)

@@ -79,6 +79,7 @@ def _row(run: RunFolder, name: str, entry: dict[str, Any]) -> dict[str, Any]:
         "candidates": [one for one in ran if one.rank <= story.SHOWN_CANDIDATES or one.is_initial or one.is_best],
         "num_ran": len(ran),
         "lineage": story.lineage(run, entry),
+        "stages": story.stages(entry),
         "duels": story.duels(run, name, entry),
         "tests": story.tested(run, name, entry),
     }

@@ -68,6 +68,8 @@ def claim(entry: Line) -> Claim:
     if entry.get("instruction") == entry["baseline"].get("instruction"):
         others = number(entry.get("num_candidates"))
         tried = f"none of {others - 1:.0f} rewrites" if others is not None else "no rewrite"
+        if earlier(entry):
+            return Claim("none", "kept", f"By estimate, {tried} is better than what the last stage began with.")
         return Claim("none", "initial kept", f"By estimate, {tried} is better than the initial instruction.")
     if not isinstance(test, dict) or number(test.get("p_value")) is None:
         return Claim("none", "not tested", "The best rewrite was not tested against the initial instruction (yet).")
@@ -96,7 +98,9 @@ def differences(old: str, new: str) -> tuple[list[Piece], list[Piece]]:
 
 def lineage(run: RunFolder, entry: Line) -> list[Ancestor]:
     """From the initial instruction to the best, each with what it was rewritten from."""
-    initial, best = text(entry["baseline"].get("instruction")), text(entry.get("instruction"))
+    begun = {text(stage.get("instruction")): text(stage.get("baseline")) for stage in earlier(entry)}
+    initial = next(iter(begun.values()), text(entry["baseline"].get("instruction")))
+    best = text(entry.get("instruction"))
     first: dict[str, Line] = {}
     rewards: dict[str, list[float]] = {}
     for line in run.log:
@@ -109,14 +113,17 @@ def lineage(run: RunFolder, entry: Line) -> list[Ancestor]:
     while current and current != initial and current not in chain:
         chain.append(current)
         line = first.get(current)
-        current = text(line.get("parent")) or text(line.get("instruction")) if line else initial
+        if line:
+            current = text(line.get("parent")) or text(line.get("instruction"))
+        else:  # written for choosing, from what its stage began with
+            current = begun.get(current, text(entry["baseline"].get("instruction")))
     texts = [initial, *reversed(chain)]
     ancestors = []
     for before, one in zip(["", *texts], texts, strict=False):
         line, known = first.get(one), rewards.get(one, [])
-        note = (
-            "" if line or one == initial else "sampled for choosing after training, so its own parent is not on record"
-        )
+        note = "" if line or one == initial else "sampled for choosing, after its stage's training"
+        if one in begun and one not in (initial, best):
+            note = f"{note or f'written in step {_step(line):.0f}'}; the next stage began with it"
         ancestors.append(
             Ancestor(
                 one,
@@ -130,9 +137,28 @@ def lineage(run: RunFolder, entry: Line) -> list[Ancestor]:
     return ancestors
 
 
-def dev_lines(run: RunFolder, row: str, *roles: str) -> list[Line]:
-    """The lines of dev.jsonl about a row, of some roles."""
-    return [line for line in run.dev if line.get("row") == row and line.get("role") in roles]
+def earlier(entry: Line) -> list[Line]:
+    """The stages before the one that an entry of best.json is about, the oldest first, as far as they led to it."""
+    found = entry.get("earlier")
+    return [stage for stage in found if isinstance(stage, dict)] if isinstance(found, list) else []
+
+
+def _step(line: Line | None) -> float:
+    return (number(line.get("step")) if line else None) or 0
+
+
+def stages(entry: Line) -> list[tuple[int, Line, Claim]]:
+    """(number from 1, entry as best.json has it, claim) of each stage that led to an entry, its own last; [] of one."""
+    before = [stage | {"baseline": {"instruction": stage.get("baseline"), "estimate": stage.get("baseline_estimate")}}
+              for stage in earlier(entry)]  # fmt: skip
+    found = [*before, entry] if before else []
+    return [(int(number(one.get("stage")) or 0) + 1, one, claim(one)) for one in found]
+
+
+def dev_lines(run: RunFolder, row: str, *roles: str, entry: Line | None = None) -> list[Line]:
+    """The lines of dev.jsonl about a row, of some roles; of the entry's stage alone, where one is given."""
+    lines = [line for line in run.dev if line.get("row") == row and line.get("role") in roles]
+    return [line for line in lines if entry is None or line.get("stage", 0) == entry.get("stage", 0)]
 
 
 def asked_on(line: Line) -> int:
@@ -143,7 +169,7 @@ def asked_on(line: Line) -> int:
 def candidates(run: RunFolder, row: str, entry: Line) -> list[Candidate]:
     """All that ran in the race, best estimate first."""
     lines = {}
-    for line in dev_lines(run, row, "race"):
+    for line in dev_lines(run, row, "race", entry=entry):
         if number(line.get("estimate")) is not None and number(line.get("sd")) is not None:
             lines[text(line.get("rewrite"))] = line
     ordered = sorted(lines.items(), key=lambda item: -item[1]["estimate"])
@@ -165,7 +191,8 @@ def candidates(run: RunFolder, row: str, entry: Line) -> list[Candidate]:
 
 def rounds(run: RunFolder, row: str, entry: Line) -> list[tuple[int, int]]:
     """The race's rounds: (examples that each contender had been asked on when it ended, contenders)."""
-    looked = {text(line.get("rewrite")) for line in dev_lines(run, row, "initial", "greedy", "sampled")}
+    looks = dev_lines(run, row, "initial", "kept", "greedy", "sampled", entry=entry)
+    looked = {text(line.get("rewrite")) for line in looks}
     initial = text(entry["baseline"].get("instruction"))
     runners = [one for one in candidates(run, row, entry) if one.text != initial]
     # Whoever was looked at before the race may have left it with more examples than its last round.
@@ -177,7 +204,7 @@ def duels(run: RunFolder, row: str, entry: Line) -> list[Duel]:
     """Best against initial in the test and in the race; verdicts of a line are in the order of the examples."""
     found = []
     for role, where in (("test", "the test: examples that no choice had read"), ("race", "the race: they chose it")):
-        lines = {text(line.get("rewrite")): line.get("verdicts") for line in dev_lines(run, row, role)}
+        lines = {text(line.get("rewrite")): line.get("verdicts") for line in dev_lines(run, row, role, entry=entry)}
         best, initial = (lines.get(text(one.get("instruction"))) for one in (entry, entry["baseline"]))
         if best is initial or not isinstance(best, list) or not isinstance(initial, list):
             continue
@@ -192,24 +219,26 @@ def duels(run: RunFolder, row: str, entry: Line) -> list[Duel]:
 
 def tested(run: RunFolder, row: str, entry: Line) -> list[tuple[str, Line]]:
     """(which, line of dev.jsonl) of initial and best in the test."""
-    lines = {text(line.get("rewrite")): line for line in dev_lines(run, row, "test")}
+    lines = {text(line.get("rewrite")): line for line in dev_lines(run, row, "test", entry=entry)}
     pairs = (("initial", entry["baseline"]), ("best", entry))
     return [(which, lines[one["instruction"]]) for which, one in pairs if text(one.get("instruction")) in lines]
 
 
 def spending(run: RunFolder) -> list[tuple[str, float]]:
-    """What the task model was asked for: (purpose, answers). Training has what is left of the calls that were paid."""
+    """What the task model was asked for: (purpose, answers). Training has what is left of the calls that were paid.
+
+    A later stage has the answers of an earlier one again, unasked.
+    """
     looks: dict[tuple[Any, str], int] = {}
     races: dict[tuple[Any, str], int] = {}
+    tests: dict[tuple[Any, str], int] = {}
+    purposes = {"initial": looks, "kept": looks, "greedy": looks, "sampled": looks, "race": races, "test": tests}
     for line in run.dev:
-        key = (line.get("row"), text(line.get("rewrite")))
-        if line.get("role") in ("initial", "greedy", "sampled"):
-            looks[key] = max(looks.get(key, 0), asked_on(line))
-        elif line.get("role") == "race":
-            races[key] = max(races.get(key, 0), asked_on(line))
+        key, role = (line.get("row"), text(line.get("rewrite"))), text(line.get("role"))
+        if role in purposes:
+            purposes[role][key] = max(purposes[role].get(key, 0), asked_on(line))
     race = sum(max(0, asked - looks.get(key, 0)) for key, asked in races.items())
-    test = sum(asked_on(line) for line in run.dev if line.get("role") == "test")
-    look = sum(looks.values())
+    look, test = sum(looks.values()), sum(tests.values())
     total = number(run.totals.get("task_calls")) or max(run.series("task_calls")[1], default=0)
     parts = [("training", max(0, total - look - race - test)), ("looks", look), ("race", race), ("test", test)]
     return [(purpose, answers) for purpose, answers in parts if answers]
@@ -228,7 +257,7 @@ def phases(run: RunFolder) -> list[tuple[str, float]]:
 def metric_names(runs: Iterable[RunFolder]) -> list[str]:
     """Every metric that has a number in any step, in the order of the files."""
     keys = (key for run in runs for line in run.metrics for key, value in line.items() if number(value) is not None)
-    return [key for key in dict.fromkeys(keys) if key != "step"]
+    return [key for key in dict.fromkeys(keys) if key not in ("step", "stage")]
 
 
 def flat_settings(config: Line) -> dict[str, Any]:

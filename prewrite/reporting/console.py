@@ -67,11 +67,10 @@ def outcome(best: Mapping[str, Any], spent: Mapping[str, str], run_folder: str) 
     for name, entry in best.items():
         baseline = entry["baseline"]
         lines.append(f"{name}: accuracy on dev with 95% intervals; {spent.get(name, 'no race')}")
-        lines.append(f"  initial  {_score(baseline)}  {baseline['instruction']!r}")
+        start, kept = ("before", "the one before the stage") if entry.get("earlier") else ("initial", "the initial one")
+        lines.append(f"  {start:<8} {_score(baseline)}  {baseline['instruction']!r}")
         if entry["instruction"] == baseline["instruction"]:
-            lines.append(
-                f"  best     the initial one: none of {entry['num_candidates'] - 1} rewrites is better by estimate"
-            )
+            lines.append(f"  best     {kept}: none of {entry['num_candidates'] - 1} rewrites is better by estimate")
             continue
         lines.append(f"  best     {_score(entry)}  {entry['instruction']!r} (step {entry['step']})")
         lines += [f"           {line}" for line in (_labels(entry), _claim(entry["test"])) if line]

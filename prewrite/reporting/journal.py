@@ -99,7 +99,7 @@ class Journal:
         self._append("metrics.jsonl", [metrics])
 
     def write_rollouts(
-        self, rollouts: Iterable[Rollout], *, step: int, seed: int, gaps: Iterable[float | None]
+        self, rollouts: Iterable[Rollout], *, step: int, stage: int, seed: int, gaps: Iterable[float | None]
     ) -> None:
         """One object a rollout, into log.jsonl; `evaluate.py --prompts` reads it. gaps: mean |l_old - l_sampler|."""
         self._append(
@@ -107,7 +107,7 @@ class Journal:
             [
                 {
                     "step": step,
-                    "stage": 0,
+                    "stage": stage,
                     **_asked(rollout.row),
                     **({} if rollout.shown is None else {"parent": rollout.shown}),
                     "rewrite": rollout.output,
@@ -166,15 +166,15 @@ def _asked(row: Row) -> dict[str, str]:
 
 
 def _json(value: Any, indent: int | None = None) -> str:
-    return json.dumps(_plain(value), ensure_ascii=False, allow_nan=False, indent=indent)
+    return json.dumps(plain(value), ensure_ascii=False, allow_nan=False, indent=indent)
 
 
-def _plain(value: Any) -> Any:
-    """JSON knows no NaN: what is not finite is written as null."""
+def plain(value: Any) -> Any:
+    """A value as JSON gives it back, which knows no NaN: what is not finite is null."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     return value

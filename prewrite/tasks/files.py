@@ -1,4 +1,5 @@
-"""Rows out of JSONL, CSV and parquet files, whatever the locale, with faults told by file, row and column."""
+"""Rows out of JSONL, CSV and parquet files and saved `datasets` folders, whatever the locale, with faults told by file,
+row and column."""
 
 import csv
 import io
@@ -22,12 +23,14 @@ _EXACT_FLOATS = 2**53
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """All rows of a .jsonl, .csv or .parquet file.
+    """All rows of a .jsonl, .csv or .parquet file, or of a folder that `datasets`' save_to_disk wrote.
 
     Text is UTF-8, with or without a byte-order mark. JSONL: blank lines are skipped; a last line that breaks off (the
     writer was killed) is left out with a warning that gives its number; any other line that is no JSON object is
     refused. A missing, unreadable or empty file raises UserError.
     """
+    if path.is_dir():
+        return require_rows(_read_saved(path), str(path))
     if not path.is_file():
         raise UserError(f"{path}: there is no such file. Give the path of a .jsonl, .csv or .parquet file.")
     readers = {".jsonl": _read_jsonl, ".csv": _read_csv, ".parquet": _read_parquet}
@@ -191,3 +194,20 @@ def _read_parquet(path: Path) -> list[dict[str, Any]]:
     except Exception as error:  # a damaged file ends in whatever its bytes lead pyarrow to
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"{path}: not a parquet file that can be read ({type(error).__name__}: {reason}).") from error
+
+
+def _read_saved(path: Path) -> list[dict[str, Any]]:
+    import datasets
+
+    try:
+        saved = datasets.load_from_disk(str(path))
+    except Exception as error:  # a folder of other things, or damaged: whatever datasets and pyarrow make of it
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(
+            f"{path}: not a folder that datasets' save_to_disk wrote ({type(error).__name__}: {reason})."
+        ) from error
+    if isinstance(saved, datasets.DatasetDict):
+        splits = [str(name) for name in saved]
+        told = f"the splits {', '.join(splits)}; give the folder of one, as {path / splits[0]}"
+        raise UserError(f"{path}: it holds {told}.")
+    return saved.to_list()

@@ -122,6 +122,10 @@ class EarlyStopping(Callback):
                 "(training.early_stopping_patience)"
             )
 
+    def on_stage_end(self, run: TrainingState, metrics: Mapping[str, float]) -> None:
+        """The next stage has other examples to gain on."""
+        run.kept("early_stopping").clear()
+
 
 def policy_score(metrics: Mapping[str, float]) -> float | None:
     """A look's mean score of sampled rewrites, or else of greedy ones; None where there was no look."""

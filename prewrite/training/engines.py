@@ -1,7 +1,9 @@
 """What a run opens once, whatever its stages bring: models, the sampler's engine, the task model, the run folder."""
 
 import contextlib
+import math
 import random
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +28,8 @@ from prewrite.training.resume import go_back
 @dataclass(frozen=True)
 class Engines:
     """journal: on rank 0 alone. reference: where the loss has a KL term. data: hashes of what was read, by name.
-    checkpoint, generators: where the run goes on from one, the states to set before its first rollout."""
+    checkpoint, generators: where the run goes on from one, the states to set before its first rollout. opened: when, by
+    `time.perf_counter`."""
 
     world: World
     tokenizer: Any
@@ -38,6 +41,7 @@ class Engines:
     data: Mapping[str, str] = field(default_factory=dict)
     checkpoint: Checkpoint | None = None
     generators: Mapping[str, Any] | None = None
+    opened: float = field(default_factory=time.perf_counter)
 
 
 @contextlib.contextmanager
@@ -90,6 +94,25 @@ def open_engines(
         with distributed.together("reading the answers that were kept"):
             task_model.keep_answers(folder / ANSWERS, rank=world.rank, ranks=world.size, state=asked)
         yield Engines(world, tokenizer, policy, reference, sampler, task_model, journal, data or {}, checkpoint, states)
+
+
+def reset_model(config: Config, engines: Engines) -> dict[str, Any]:
+    """Takes the policy, and a reference that moves, back to the base model. A collective.
+
+    Returns the proof, sums of |w|: of the base's weights, and of each rank's own weights and masters before and after.
+    Raises RuntimeError where they are not the base's: the masters, of which each rank has its share, all together.
+    """
+    before = engines.policy.checksums()
+    base = engines.policy.reset(config.policy)
+    if engines.reference is not None and config.loss.sync_ref_model:
+        engines.reference.reset(config.policy)
+    ranks = distributed.gather({"before": before, "after": engines.policy.checksums()})
+    after = [rank["after"]["weights"] for rank in ranks] + [sum(rank["after"]["masters"] for rank in ranks)]
+    if not all(math.isclose(found, base, rel_tol=1e-9) for found in after):
+        raise RuntimeError(f"after the reset the weights are not the base model's, {base}: {ranks}")
+    if engines.world.is_main:
+        print(f"the model is the base model again: {ranks}, base {base}", flush=True)
+    return {"base": base, "ranks": ranks}
 
 
 def _weights_in(settings: PolicySettings, folder: Path) -> PolicySettings:

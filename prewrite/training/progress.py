@@ -22,6 +22,21 @@ class Candidate:
 
 
 @dataclass(frozen=True)
+class Winner:
+    """What a row has from the last stage that rewrote it.
+
+    kept: the best instruction, then others that a stage may start from too. entry: of best.json.
+    """
+
+    kept: dict[str, Candidate]
+    entry: dict[str, Any]
+
+    @property
+    def instruction(self) -> str:
+        return next(iter(self.kept))
+
+
+@dataclass(frozen=True)
 class Claim:
     """The one test of a stage: the best instruction against the initial one, on dev examples that no race has read.
 
@@ -57,7 +72,10 @@ class Progress:
 
     leftovers: scored groups that the next batch begins with (dynamic sampling). gaps: the gap alarm's window.
     alike_batches: rollout batches running whose rewrites were nearly all alike. memory: the selection's, by the row's
-    name. kept: JSON values of callbacks, by their names.
+    name. All of these but step and draws are a stage's own. kept: JSON values of callbacks, by their names.
+
+    stage: the one that runs, from 0. stage_start, calls_before: optimizer steps and task calls before it. winners: of
+    stages that have ended, by the row's name.
     """
 
     step: int = 0
@@ -68,6 +86,15 @@ class Progress:
     alike_batches: int = 0
     memory: dict[str, RowMemory] = field(default_factory=dict)
     kept: dict[str, dict[str, Any]] = field(default_factory=dict)
+    stage: int = 0
+    stage_start: int = 0
+    calls_before: int = 0
+    winners: dict[str, Winner] = field(default_factory=dict)
+
+    def next_stage(self, calls: int) -> None:
+        """Ends a stage. calls: of the task model so far, over all ranks."""
+        self.stage, self.stage_start, self.calls_before = self.stage + 1, self.step, calls
+        self.place, self.leftovers, self.gaps, self.alike_batches, self.memory = 0, [], [], 0, {}
 
     def to_json(self) -> bytes:
         """The record as JSON; `from_json` gives it back equal."""

@@ -1,4 +1,4 @@
-"""A run: its stage's data is checked, its engines are opened, and the trainer works with both."""
+"""A run: the data of its stages is checked, its engines are opened, and the trainer works with both."""
 
 import contextlib
 
@@ -13,7 +13,7 @@ from prewrite.training.callbacks import Callback, EarlyStopping
 from prewrite.training.engines import open_engines
 from prewrite.training.progress import Progress
 from prewrite.training.saving import Checkpointing
-from prewrite.training.stage import load_stage, make_objective
+from prewrite.training.stage import begin, load_stages, make_objective
 from prewrite.training.trainer import Trainer
 
 
@@ -33,12 +33,19 @@ def run(config: Config, start: Start = "new") -> None:
             refuse_compiling_without_compiler(config.policy)
             callbacks = make_callbacks(config)
             tokenizer = load_tokenizer(config.policy)
-            stage = load_stage(config, tokenizer)
-            data = agreement.data_hashes(stage.shared_parts)
+            stages = load_stages(config, tokenizer)
+            parts = {name: part for stage in stages for name, part in stage.shared_parts.items()}
+            data = agreement.data_hashes(parts)
         agreement.agree_on_data(data, world)
-        engines = stack.enter_context(open_engines(config, world, tokenizer, stage.choices, start, data))
+        choices = next((stage.choices for stage in stages if stage.choices), ())
+        engines = stack.enter_context(open_engines(config, world, tokenizer, choices, start, data))
         progress = engines.checkpoint.progress() if engines.checkpoint else Progress()
-        Trainer(config, engines, make_objective(stage, engines, progress), progress, callbacks).run()
+        for loaded in stages[progress.stage :]:
+            stage = begin(loaded, config, engines, progress)
+            trainer = Trainer(stage.config, engines, make_objective(stage, engines, progress), progress, callbacks)
+            totals = trainer.run()
+            if stage.number == stages[-1].number:
+                trainer.state.tell("on_train_end", totals)
 
 
 def make_callbacks(config: Config) -> list[Callback]:

@@ -12,7 +12,7 @@ STANDSTILL = 5  # such batches running, after which training ends
 
 
 def total_steps(config: Config, num_rows: int, groups_per_batch: int) -> int:
-    """Optimizer steps of the run: max_steps, or the passes over the rows, a group a row."""
+    """Optimizer steps of a stage: max_steps, or the passes over the rows, a group a row."""
     if config.training.max_steps is not None:
         return config.training.max_steps
     assert config.training.num_train_epochs is not None

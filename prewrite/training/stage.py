@@ -1,29 +1,38 @@
-"""What a stage brings: one resolved config with its data and rewards, checked; and the objective made of them."""
+"""What a stage brings: one resolved config with its data and rewards, checked; how it begins where the one before it
+ended; and the objective made of them."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from prewrite.config import Config
-from prewrite.training.engines import Engines
+from prewrite.config.loading import stage_configs
+from prewrite.engine import distributed
+from prewrite.errors import UserError
+from prewrite.training.engines import Engines, reset_model
 from prewrite.training.objectives.base import Objective
 from prewrite.training.objectives.held_out import HeldOutQuestions
 from prewrite.training.objectives.requests import Requests
 from prewrite.training.objectives.rewrite import Rewrite
-from prewrite.training.objectives.rewrite_data import RewriteData, load_rewrite_data
+from prewrite.training.objectives.rewrite_data import RewriteData, load_rewrite_data, row_names
 from prewrite.training.objectives.selection import Selection
-from prewrite.training.progress import Progress
-from prewrite.training.rollout import build_requests
+from prewrite.training.progress import Progress, Winner
+from prewrite.training.rollout import build_request, build_requests
+from prewrite.types import InstructionRow
 
 
 @dataclass(frozen=True)
 class Stage:
-    """held_out_requests: token ids by held-out row of the data."""
+    """number: from 0. held_out_requests: token ids by held-out row of the data. brings_instructions: its rows do not
+    start from what earlier stages found."""
 
+    number: int
     config: Config
     data: RewriteData
     requests: Requests
     held_out_requests: Sequence[Sequence[int]]
+    brings_instructions: bool
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -36,19 +45,67 @@ class Stage:
     def shared_parts(self) -> dict[str, object]:
         """What every rank must have read alike, by name."""
         data, requests = self.data, (self.requests.initial, self.held_out_requests)
-        return {
+        parts = {
             "the instruction rows": (data.rows, data.held_out_rows),
             "the requests, by the policy's tokenizer and chat template": requests,
             "the train examples": data.train,
             "the dev examples": data.dev,
         }
+        return {f"{name}{f', stage {self.number + 1}' if self.number else ''}": part for name, part in parts.items()}
 
 
-def load_stage(config: Config, tokenizer: Any) -> Stage:
-    """Reads and checks all that needs no model. Raises UserError."""
-    data = load_rewrite_data(config)
-    held_out_requests = build_requests(data.held_out_rows, tokenizer, config.rollout)
-    return Stage(config, data, Requests(config, data, tokenizer), held_out_requests)
+def load_stages(config: Config, tokenizer: Any) -> list[Stage]:
+    """Reads and checks all that needs no model, of every stage. Raises UserError."""
+    stages, loaded = [], {}
+    for number, own in enumerate(stage_configs(config)):
+        read_from = json.dumps([own.data.model_dump(), own.reward.model_dump()])
+        data = loaded[read_from] = loaded.get(read_from) or load_rewrite_data(own)
+        held_out_requests = build_requests(data.held_out_rows, tokenizer, own.rollout)
+        brings_instructions = bool(config.stages) and config.stages[number].brings_instructions
+        requests = Requests(own, data.rows, tokenizer)
+        stages.append(Stage(number, own, data, requests, held_out_requests, brings_instructions))
+    return stages
+
+
+def begin(stage: Stage, config: Config, engines: Engines, progress: Progress) -> Stage:
+    """The stage as it starts, or goes on: from the best instructions, and with `reset_model` from the base model.
+
+    config: the whole run's. A collective.
+    """
+    if stage.number > progress.stage:
+        progress.next_stage(sum(distributed.gather(engines.task_model.stats.calls)))
+        if config.reset_model:
+            proof = reset_model(config, engines)
+            if engines.journal is not None:
+                engines.journal.write_step({"step": progress.step, "stage": stage.number, "reset": proof})
+    progress.winners = distributed.broadcast(progress.winners)
+    total = len(config.stages) or config.num_stages
+    if total > 1 and engines.world.is_main:
+        print(f"stage {stage.number + 1} of {total}", flush=True)
+    return stage if stage.brings_instructions else _from_winners(stage, progress.winners, engines.tokenizer)
+
+
+def _from_winners(stage: Stage, winners: Mapping[str, Winner], tokenizer: Any) -> Stage:
+    """The stage with each row at its best instruction; a row that is a question by itself has none."""
+    data, settings = stage.data, stage.config.rollout
+    if not data.dev or not winners:
+        return stage
+    names = row_names(data.rows)
+    rows = [
+        replace(row, instruction=winners[name].instruction) if name in winners else row
+        for name, row in zip(names, data.rows, strict=True)
+    ]
+
+    def askable(row: InstructionRow, own: InstructionRow) -> InstructionRow:
+        try:
+            build_request(row, tokenizer, settings)
+        except UserError:  # the best is too long for a request: it stays what is to be beaten
+            return own
+        return row
+
+    requests = Requests(stage.config, list(map(askable, rows, data.rows)), tokenizer)
+    data = replace(data, rows=rows, held_out_rows=rows)
+    return replace(stage, data=data, requests=requests, held_out_requests=requests.initial)
 
 
 def make_objective(stage: Stage, engines: Engines, progress: Progress) -> Objective:
@@ -58,5 +115,5 @@ def make_objective(stage: Stage, engines: Engines, progress: Progress) -> Object
     if journal is not None and data.dev:
         held_out = Selection(config, data, task_model, journal, progress)
     elif journal is not None:
-        held_out = HeldOutQuestions(config, data, task_model, journal)
+        held_out = HeldOutQuestions(config, data, task_model, journal, stage.number)
     return Rewrite(config, data, stage.requests, stage.held_out_requests, task_model, held_out, progress)

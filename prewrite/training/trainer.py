@@ -44,7 +44,8 @@ class Trainer:
         self.world = engines.world
         self.num_generations = config.rollout.num_generations
         self.groups_per_batch = config.rollouts_per_generation(self.world.size) // self.num_generations
-        self.total_steps = total_steps(config, len(objective.rows), self.groups_per_batch)
+        self.stage_steps = total_steps(config, len(objective.rows), self.groups_per_batch)
+        self.total_steps = progress.stage_start + self.stage_steps
         self.updater = Updater(
             engines.policy,
             engines.reference,
@@ -56,17 +57,20 @@ class Trainer:
         self.state = TrainingState(config, engines, progress, self.total_steps, callbacks)
         self.seconds: dict[str, float] = {}
 
-    def run(self) -> None:
-        """Trains to the last step. Raises UserError past the share of failed calls."""
-        console, started = Console(self.total_steps, is_main=self.world.is_main), time.perf_counter()
+    def run(self) -> dict[str, float]:
+        """Trains to the stage's last step, and chooses. Returns the run's totals so far.
+
+        Raises UserError past the share of failed calls.
+        """
+        console = Console(self.total_steps, is_main=self.world.is_main)
         try:
-            console.say(self.objective.outlook(self.total_steps, self.config.rollouts_per_step(self.world.size)))
+            console.say(self.objective.outlook(self.stage_steps, self.config.rollouts_per_step(self.world.size)))
             push(self.engines.policy, self.engines.sampler)
-            if self.engines.generators is None:
+            console.bar.update(self.progress.step)
+            if self.progress.step == self.progress.stage_start:
                 self._evaluate_untrained(console)
-            else:  # after all that starting an engine and pushing draws
+            elif self.engines.generators is not None:  # after all that starting an engine and pushing draws
                 set_generators(self.engines.generators, self.world)
-                console.bar.update(self.progress.step)
             self.state.agree(self._why_over(), interrupted=False)
             with Stopping() as stopping:
                 while not self.state.over:
@@ -77,7 +81,8 @@ class Trainer:
                         raise KeyboardInterrupt
             console.say(f"training ends after step {self.progress.step}: {self.state.over}")
             self.state.tell("on_stage_end", self.objective.finish(self.progress.step, self.engines.sampler))
-            totals = {"steps": self.progress.step, "seconds": time.perf_counter() - started} | self.objective.counts()
+            seconds = time.perf_counter() - self.engines.opened
+            totals = {"steps": self.progress.step, "seconds": seconds} | self.objective.counts()
         finally:
             console.close()
         if self.engines.journal is not None:
@@ -86,7 +91,7 @@ class Trainer:
                 console.say(summary)
             console.say(report_at_the_end(self.engines.journal.folder))
             console.say(f"run folder: {self.engines.journal.folder}")
-        self.state.tell("on_train_end", totals)
+        return totals
 
     def _why_over(self) -> str:
         """Why no rollout batch comes after this one; "" where one does. The same on every rank."""
@@ -115,7 +120,7 @@ class Trainer:
                     update = next(updates)
                 self.progress.step += 1
                 row_gaps = update.row_gaps | row_gaps
-                metrics = {"step": self.progress.step, **shared, **update.metrics}
+                metrics = self._place() | shared | update.metrics
                 check_gap(
                     self.progress.gaps,
                     self.config.training.max_sampler_gap,
@@ -245,7 +250,7 @@ class Trainer:
         )
 
     def _learning_rate(self) -> float:
-        return learning_rate_at(self.progress.step, self.total_steps, self.config.training)
+        return learning_rate_at(self.progress.step - self.progress.stage_start, self.stage_steps, self.config.training)
 
     def _move_reference(self) -> None:
         loss, reference = self.config.loss, self.engines.reference
@@ -253,18 +258,26 @@ class Trainer:
             reference.mix_in(self.engines.policy, loss.ref_model_mixup_alpha)
 
     def _evaluate_untrained(self, console: Console) -> None:
-        shown = self.objective.evaluate(0, self.engines.sampler)
+        shown = self.objective.evaluate(self.progress.step, self.engines.sampler)
         if self.engines.journal is not None:
             if self.config.selection.num_sampled:
-                self.engines.journal.write_step({"step": 0, **shown})
+                self.engines.journal.write_step(self._place() | shown)
             scores = ", ".join(f"{key.removeprefix('dev_')} {value:.3f}" for key, value in shown.items())
             console.say(f"before training, on held-out examples: {scores}")
-        self.state.tell("on_step_end", {"step": 0, **shown})
+        self.state.tell("on_step_end", self._place() | shown)
 
     def _write_rollouts(self, rollouts: Sequence[Rollout], gaps: Mapping[int, float]) -> None:
         if self.engines.journal is not None:
-            own = [gaps.get(row) for row in range(len(rollouts))]
-            self.engines.journal.write_rollouts(rollouts, step=self.state.first_step, seed=self.config.seed, gaps=own)
+            self.engines.journal.write_rollouts(
+                rollouts,
+                step=self.state.first_step,
+                stage=self.progress.stage,
+                seed=self.config.seed,
+                gaps=[gaps.get(row) for row in range(len(rollouts))],
+            )
+
+    def _place(self) -> dict[str, float]:
+        return {"step": self.progress.step, "stage": self.progress.stage}
 
     def _write_down(self, metrics: dict[str, float], console: Console, started: float) -> None:
         metrics |= {f"seconds/{phase}": seconds for phase, seconds in self.seconds.items()}

@@ -99,7 +99,7 @@ def simulate(world_name: str, calls: int, dev_size: int, seed: int) -> tuple[boo
         [row], [row], {"sst2": get_task("sst2")}, weighted_rewards(config.reward), {"sst2": train}, {"sst2": dev}
     )
     selection = Selection(config, data, world, world, Progress())  # type: ignore[arg-type]  # a journal by shape alone
-    selection.evaluate_initial()
+    selection.evaluate_initial(0)
     per_step, step, rng = GROUPS * GROUP_SIZE * EXAMPLES, 0, random.Random(seed)
     while world.calls + per_step <= (1 - config.selection.race_share) * calls:
         selection.remember(_rollouts(world, row, train, step, rng), step)

@@ -128,7 +128,7 @@ class PlainRequests(Requests):
     """Each problem as the peer asks it, one user turn, with no words of ours around it."""
 
     def draw(self, index: int, key: str) -> Request:
-        text = self.data.rows[index].instruction
+        text = self.rows[index].instruction
         return Request(chat_request(text, self.tokenizer), text)
 
 
@@ -144,7 +144,7 @@ def measure_ours(config: Config, world: distributed.World, problems: Sequence[st
         reward = WeightedReward(Reward("parity", parity_reward), 1.0, {})
         progress = Progress()
         data = RewriteData(rows, [], {"gsm8k": get_task("gsm8k")}, [reward], {"gsm8k": []}, {})
-        objective = Rewrite(config, data, PlainRequests(config, data, tokenizer), [], task_model, None, progress)
+        objective = Rewrite(config, data, PlainRequests(config, rows, tokenizer), [], task_model, None, progress)
         meter = stack.enter_context(PhaseMeter())
         recorder = Recorder(config) if world.is_main else None
         engines = Engines(world, tokenizer, policy, None, sampler, task_model, recorder)

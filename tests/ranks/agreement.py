@@ -34,3 +34,26 @@ def check_weights(report: dict, *, in_bfloat16: bool) -> None:
         # What bfloat16's rounding does to a sum of |w| depends on the processor: 51.7 against float32's 33.7 was seen.
         tolerance = 0.8 if in_bfloat16 or "bfloat16" in kind else 1e-3
         assert after - before == pytest.approx(expected[1] - expected[0], rel=tolerance), kind
+
+
+def check_resets(report: dict, *, in_bfloat16: bool) -> None:
+    """A reset gives every rank the base model's weights and masters, a step with rate 0 leaves them so, and training
+    anew takes the way that it took from the base.
+
+    Checksums and losses: trained, reset, after the step with rate 0, trained again; losses begin with the base's.
+    """
+    for kind, ranks in report["resets"].items():
+        masters = [sum(rank["sums"][point]["masters"] for rank in ranks) for point in range(4)]
+        for rank in ranks:
+            base, (trained, *again) = rank["base"], [point["weights"] for point in rank["sums"]]
+            assert trained != pytest.approx(base, rel=1e-7), kind
+            assert again[:2] == pytest.approx([base, base], rel=1e-9), kind
+            assert again[2] - base == pytest.approx(trained - base, rel=0.1 if in_bfloat16 else 0.01), kind
+            of_base, of_trained, *others = rank["losses"]
+            assert abs(of_trained - of_base) > 0.01, kind
+            assert others[:2] == pytest.approx([of_base] * 2, abs=1e-3 if in_bfloat16 else 1e-6), kind
+            assert others[2] == pytest.approx(of_trained, abs=0.1 if in_bfloat16 else 1e-4), kind
+        base = ranks[0]["base"]
+        assert masters[0] != pytest.approx(base, rel=1e-7), kind
+        assert masters[1:3] == pytest.approx([base, base], rel=1e-9), kind
+        assert masters[3] - base == pytest.approx(masters[0] - base, rel=0.01), kind

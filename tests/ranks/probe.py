@@ -57,7 +57,7 @@ def main(model: str, out: str, dtype: str = "float32", sleep_level: str = "0") -
     settings = PolicySettings(model=model, dtype=dtype)
     training = TrainingSettings(max_steps=1, logprob_chunk_tokens=CHUNK_TOKENS)
     tokenizer = load_tokenizer(settings)
-    report: dict = {"gradients": {}, "weights": {}, "refusals": {}}
+    report: dict = {"gradients": {}, "weights": {}, "resets": {}, "refusals": {}}
     kinds = KINDS
     if world.device.type == "cuda":  # what compiling is for; on CPU ranks it takes too long
         kinds = KINDS | {"ZeRO-3, compiled": COMPILED}
@@ -65,6 +65,7 @@ def main(model: str, out: str, dtype: str = "float32", sleep_level: str = "0") -
         changed = settings.model_copy(update=change)
         other = Policy(changed, training, world, temperature=TEMPERATURE)
         batch = example_batch(tokenizer)
+        losses = [loss_of(other, batch)]
         report["gradients"][kind] = gradients(other, batch, CUTS if kind == "ZeRO-3" else ("1",))
         sums = [weight_sum(other)]
         update(other, batch, "1", LEARNING_RATE)
@@ -74,6 +75,7 @@ def main(model: str, out: str, dtype: str = "float32", sleep_level: str = "0") -
             frozen.mix_in(other, 1.0)
             sums.append(weight_sum(frozen))
         report["weights"][kind] = distributed.gather(sums)
+        report["resets"][kind] = distributed.gather(reset_proof(other, changed, batch, losses))
         if kind in ("ZeRO-3", "ZeRO-1, bfloat16"):  # DeepSpeed looks for overflow in other places
             report["refusals"][kind] = distributed.gather(refusals(other, batch))
     policy = Policy(settings, training, world, temperature=TEMPERATURE)
@@ -119,6 +121,30 @@ def update(policy: Policy, batch: Batch, cut: str, learning_rate: float, **loss:
     training = TrainingSettings(max_steps=1, logprob_chunk_tokens=CHUNK_TOKENS, **CUTS[cut])
     updater = Updater(policy, None, LossSettings(**loss), training, max_completion_length=64, rollouts_per_step=4)
     list(updater.updates(batch, lambda: learning_rate, 3))
+
+
+def loss_of(policy: Policy, batch: Batch) -> float:
+    """Of a fixed batch: the mean of -log p over its tokens."""
+    with torch.no_grad():
+        batch = batch.to(policy.world.device)
+        logprob_BT, _ = policy.logprobs(batch, count_chunks(batch.num_tokens, CHUNK_TOKENS))
+    return -float(logprob_BT.sum()) / batch.num_tokens
+
+
+def reset_proof(policy: Policy, settings: PolicySettings, batch: Batch, losses: list[float]) -> dict:
+    """Checksums and losses of a policy that was trained, after a reset, after a step with rate 0, and trained again.
+
+    losses: of the base model. Before the reset a step the other way leaves moments that would lead elsewhere.
+    """
+    sums, losses = [policy.checksums()], [*losses, loss_of(policy, batch)]
+    update(policy, dataclasses.replace(batch, advantage_B=-batch.advantage_B), "1", LEARNING_RATE)
+    base = policy.reset(settings)
+    for learning_rate in (None, 0.0, LEARNING_RATE):
+        if learning_rate is not None:
+            update(policy, batch, "1", learning_rate)
+        sums.append(policy.checksums())
+        losses.append(loss_of(policy, batch))
+    return {"base": base, "sums": sums, "losses": losses}
 
 
 def refusals(policy: Policy, batch: Batch) -> dict[str, list]:

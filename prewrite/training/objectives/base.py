@@ -83,7 +83,7 @@ class Objective(Protocol):
         ...
 
     def evaluate(self, step: int, sampler: Sampler) -> dict[str, float]:
-        """The held-out scores at a step, as the step's line shows them; step 0: before training."""
+        """The held-out scores at a step, as the step's line shows them; before the stage's first: also the start's."""
         ...
 
     def finish(self, step: int, sampler: Sampler) -> dict[str, float]:

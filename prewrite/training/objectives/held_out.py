@@ -17,7 +17,7 @@ class HeldOut(Protocol):
 
     def remember(self, rollouts: Sequence[Rollout], step: int) -> None: ...
 
-    def evaluate_initial(self) -> dict[str, float]: ...
+    def evaluate_initial(self, step: int) -> dict[str, float]: ...
 
     def evaluate(
         self, step: int, greedy: Sequence[Sequence[str]], sampled: Sequence[Sequence[str]]
@@ -38,17 +38,17 @@ class HeldOutQuestions:
     Each row is a question by itself, so that there is no best instruction to keep.
     """
 
-    def __init__(self, config: Config, data: RewriteData, task_model: Asked, journal: Journal):
-        self.data, self.task_model, self.journal = data, task_model, journal
+    def __init__(self, config: Config, data: RewriteData, task_model: Asked, journal: Journal, stage: int):
+        self.data, self.task_model, self.journal, self.stage = data, task_model, journal, stage
         self.scoring: Scoring = config.task_model.scoring
         self._shown: dict[str, float] = {}
 
     def remember(self, rollouts: Sequence[Rollout], step: int) -> None:
         """Nothing: a rewrite of one question says nothing of another."""
 
-    def evaluate_initial(self) -> dict[str, float]:
+    def evaluate_initial(self, step: int) -> dict[str, float]:
         """The share of the rows that are answered right as they are."""
-        return self._judge([[row.instruction] for row in self.data.held_out_rows], "initial", step=0)
+        return self._judge([[row.instruction] for row in self.data.held_out_rows], "initial", step)
 
     def evaluate(
         self, step: int, greedy: Sequence[Sequence[str]], sampled: Sequence[Sequence[str]]
@@ -86,7 +86,8 @@ class HeldOutQuestions:
         right = []
         for question in questions:
             correct = _only(next(evaluations)) if question.rewrite else False  # no rewrite is no right answer
-            line = {"step": step, "task": question.task.name, "role": role, "instruction": question.row.instruction}
+            line = {"step": step, "stage": self.stage, "task": question.task.name, "role": role}
+            line |= {"instruction": question.row.instruction}
             score = None if correct is None else float(correct)
             self.journal.write_dev(line | {"rewrite": question.rewrite, "n": int(correct is not None), "score": score})
             if correct is not None:

@@ -26,11 +26,14 @@ class Ledger:
     def __init__(self, config: Config, data: RewriteData, task_model: Asked, journal: Journal, progress: Progress):
         self.config, self.data, self.task_model, self.journal = config, data, task_model, journal
         self.scoring: Scoring = config.task_model.scoring
-        self.names = row_names(data.rows)
+        self.names, self.stage = row_names(data.rows), progress.stage
         self.memory = progress.memory
         for index, (name, row) in enumerate(zip(self.names, data.rows, strict=True)):
             self.memory.setdefault(name, RowMemory())
-            self.add(index, [row.instruction], 0, "initial")
+            before = progress.winners.get(name)
+            start = before.kept if before is not None and before.instruction == row.instruction else {}
+            for text, candidate in (start or {row.instruction: Candidate(0, "initial")}).items():
+                self._add(index, text, candidate)
         self.race_examples = [race_examples(config, data, row) for row in data.rows]
         self.value = {task.name: _value(config, data, task) for task in data.tasks.values()}
 
@@ -73,11 +76,14 @@ class Ledger:
 
     def add(self, index: int, texts: Sequence[str], step: int, source: str) -> None:
         """New candidates of a row; "" is none."""
+        for text in filter(None, texts):
+            self._add(index, text, Candidate(step, source))
+
+    def _add(self, index: int, text: str, candidate: Candidate) -> None:
         memory = self.of(index)
-        for text in texts:
-            if text and text not in memory.candidates:
-                memory.candidates[text] = Candidate(step, source)
-                memory.form[text] = self._form(index, text)
+        if text not in memory.candidates:
+            memory.candidates[text] = candidate
+            memory.form[text] = self._form(index, text)
 
     def _form(self, index: int, text: str) -> float:
         """What the rewards of the text alone give an instruction that no completion was scored for."""
@@ -142,8 +148,8 @@ class Ledger:
     ) -> None:
         """A line of dev.jsonl. verdicts: those of the test; None = all that the instruction has on the race's part."""
         shown = list(self.of(index).dev.get(text, {}).values()) if verdicts is None else verdicts
-        line: dict[str, Any] = {"step": step, "task": self.data.rows[index].dataset_name, "row": self.names[index]}
-        line |= {"role": role, "rewrite": text, **self._summary(index, text, shown)}
+        line: dict[str, Any] = {"step": step, "stage": self.stage, "task": self.data.rows[index].dataset_name}
+        line |= {"row": self.names[index], "role": role, "rewrite": text, **self._summary(index, text, shown)}
         if estimate is not None:
             line |= {"estimate": estimate.mean, "sd": estimate.sd}
         self.journal.write_dev(line | {"verdicts": [verdict.correct for verdict in shown]})

@@ -10,7 +10,6 @@ import Levenshtein
 from prewrite.config import Config
 from prewrite.errors import UserError
 from prewrite.training.objectives.estimate import Estimate, ranked
-from prewrite.training.objectives.rewrite_data import RewriteData
 from prewrite.training.progress import RowMemory
 from prewrite.training.rollout import build_request, build_requests
 from prewrite.types import Example, InstructionRow
@@ -46,17 +45,18 @@ class Request:
 class Requests:
     """The requests of a step's groups: drawn by seed from each row's brief, the same on every rank.
 
-    initial: token ids of each row's own request. Raises UserError where one cannot be made or is too long.
+    rows: with an instruction that is known to make a request. initial: token ids of each row's own request. Raises
+    UserError where one cannot be made or is too long.
     """
 
-    def __init__(self, config: Config, data: RewriteData, tokenizer: Any):
-        self.config, self.data, self.tokenizer = config, data, tokenizer
-        self.initial = build_requests(data.rows, tokenizer, config.rollout)
-        self.briefs = [Brief((Parent(row.instruction),)) for row in data.rows]
+    def __init__(self, config: Config, rows: Sequence[InstructionRow], tokenizer: Any):
+        self.config, self.rows, self.tokenizer = config, rows, tokenizer
+        self.initial = build_requests(rows, tokenizer, config.rollout)
+        self.briefs = [Brief((Parent(row.instruction),)) for row in rows]
 
     def draw(self, index: int, key: str) -> Request:
         """The request of a group of row `index`. A context or parent that is too long for a request is left out."""
-        settings, row, brief = self.config.rollout, self.data.rows[index], self.briefs[index]
+        settings, row, brief = self.config.rollout, self.rows[index], self.briefs[index]
         rng = random.Random(f"request/{self.config.seed}/{key}")
         parent = rng.choice(brief.parents)
         with_context = rng.random() < settings.context_share and (brief.tried or parent.failures)
@@ -94,17 +94,21 @@ def make_brief(
 ) -> Brief:
     """The best instructions, by the lower end of what is known of them, as parents; near-copies count once."""
     order = [text for text in ranked(worth, caution=1.0) if text in memory.train or text in memory.dev]
-    parents = [row.instruction]
-    for text in order:
-        if len(parents) >= config.selection.num_parents:
-            break
-        if all(Levenshtein.ratio(text, other) < NEAR_COPY for other in parents):
-            parents.append(text)
+    parents = distinct([row.instruction, *order], config.selection.num_parents)
     if not config.rollout.context_share:
         return Brief(tuple(map(Parent, parents)))
     most = config.rollout.context_tried
     tried = [(text, worth[text].mean) for text in (*order[:most], *order[max(most, len(order) - most) :])]
     return Brief(tuple(Parent(text, _failures(memory, text, train)) for text in parents), tuple(tried))
+
+
+def distinct(texts: Sequence[str], most: int) -> list[str]:
+    """The first `most` texts that are no near-copies of one before them."""
+    kept: list[str] = []
+    for text in texts:
+        if len(kept) < most and all(Levenshtein.ratio(text, other) < NEAR_COPY for other in kept):
+            kept.append(text)
+    return kept
 
 
 def _failures(memory: RowMemory, text: str, train: Mapping[str, Example]) -> tuple[tuple[Example, str], ...]:

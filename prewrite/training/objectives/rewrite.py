@@ -137,9 +137,9 @@ class Rewrite:
         """Greedy rewrites, and new samples, of every held-out row, judged on held-out examples. Collective."""
         shown: dict[str, float] = {}
         num_sampled = self.config.selection.num_sampled
-        if step == 0:
+        if step == self.progress.stage_start:
             with distributed.together("judging the initial instruction"):
-                shown = self.held_out.evaluate_initial() if self.held_out is not None else {}
+                shown = self.held_out.evaluate_initial(step) if self.held_out is not None else {}
             if not num_sampled:
                 return shown
         greedy = self._write(sampler, 1, greedy=True)
@@ -199,7 +199,8 @@ class Rewrite:
         self.requests.briefs = distributed.broadcast(briefs) or self.requests.briefs
 
     def _spent(self) -> int:
-        return int(self.counts()["task_calls"])
+        """Calls of the stage."""
+        return int(self.counts()["task_calls"]) - self.progress.calls_before
 
     def _calls_each(self) -> int:
         """Calls of one rewrite, at most."""

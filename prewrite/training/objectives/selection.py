@@ -2,21 +2,22 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from prewrite.asking.questions import Asked
 from prewrite.config import Config
 from prewrite.config.loading import config_hash
 from prewrite.evaluation.statistics import mcnemar_test, paired_permutation_test
 from prewrite.reporting.console import outcome
-from prewrite.reporting.journal import Journal
+from prewrite.reporting.journal import Journal, plain
 from prewrite.rewards import Skip
 from prewrite.training.objectives.call_plan import dev_parts, look_examples, test_rows
 from prewrite.training.objectives.estimate import Estimate, ranked
 from prewrite.training.objectives.ledger import Ledger
 from prewrite.training.objectives.race import Round, plan_race, race_cost, run_race
-from prewrite.training.objectives.requests import Brief, make_brief
+from prewrite.training.objectives.requests import Brief, distinct, make_brief
 from prewrite.training.objectives.rewrite_data import RewriteData
-from prewrite.training.progress import Claim, Progress
+from prewrite.training.progress import Candidate, Claim, Progress, Winner
 from prewrite.types import Evaluation, Rollout, Sample, Verdict
 
 LEVEL = 0.05  # of the test
@@ -31,6 +32,7 @@ class Selection:
 
     def __init__(self, config: Config, data: RewriteData, task_model: Asked, journal: Journal, progress: Progress):
         self.config, self.data, self.task_model, self.journal = config, data, task_model, journal
+        self.progress, self.before = progress, dict(progress.winners)
         self.config_hash = config_hash(config)
         self.ledger = Ledger(config, data, task_model, journal, progress)
         self.spent: dict[str, str] = {}
@@ -39,11 +41,13 @@ class Selection:
         """Takes in what a step's rewrites did on train examples. step: the optimizer steps taken before them."""
         self.ledger.take_in(rollouts, step)
 
-    def evaluate_initial(self) -> dict[str, float]:
-        """Each row's own instruction, on the examples of a look."""
+    def evaluate_initial(self, step: int) -> dict[str, float]:
+        """Each row's own instruction, and what earlier stages kept beside it, on the examples of a look."""
         shown = {}
         for index, (name, row) in enumerate(zip(self.ledger.names, self.data.rows, strict=True)):
-            self._look(index, [row.instruction], "initial", step=0)
+            kept = [text for text in self.ledger.of(index).candidates if text != row.instruction]
+            for role, texts in (("initial", [row.instruction]), ("kept", kept)):
+                self._look(index, texts, role, step)
             self.ledger.of(index).best = row.instruction
             shown[f"dev_initial/{name}"] = self.ledger.mean(index, [row.instruction])
         self._write_best()
@@ -104,12 +108,15 @@ class Selection:
         self.task_model.check_failure_share()
         for index in range(len(self.ledger.names)):
             self.ledger.of(index).claim = self._test(index)
-        self._write_best()
+        entries = self._write_best()
+        for index, name in enumerate(self.ledger.names):
+            self.progress.winners[name] = Winner(self._kept(index), plain(entries[name]))
         return shown
 
     def summary(self) -> str:
         """For each row what was spent on choosing, the initial and the best instruction, and what the test says."""
-        return outcome(self.journal.best, self.spent, run_folder=str(self.journal.folder))
+        own = {name: entry for name, entry in self.journal.best.items() if name in self.ledger.names}
+        return outcome(own, self.spent, run_folder=str(self.journal.folder))
 
     def _plan(self, index: int, calls: int, candidates: int) -> list[Round]:
         """A row's race. The initial instruction runs along in every round, at its own cost."""
@@ -209,7 +216,26 @@ class Selection:
         for text in dict.fromkeys(filter(None, texts)):
             self.ledger.write_line(index, text, source, step, None)
 
-    def _write_best(self) -> None:
+    def _kept(self, index: int) -> dict[str, Candidate]:
+        """The best of a row, then others that are no near-copies, by the lower end of their estimates."""
+        memory, worth = self.ledger.of(index), self.ledger.worth(index)
+        assert memory.best is not None
+        order = [text for text in ranked(worth, caution=1.0) if text in memory.train or text in memory.dev]
+        kept = distinct([memory.best, *order], self.config.selection.num_parents)
+        return {text: memory.candidates[text] for text in kept}
+
+    def _earlier(self, name: str, initial: str) -> list[dict[str, Any]]:
+        """How the instruction that a row began with came about: a stage after another, the oldest first."""
+        before = self.before.get(name)
+        if before is None or before.instruction != initial:
+            return []
+        entry = before.entry
+        told = {key: entry[key] for key in ("stage", "instruction", "step", "estimate", "test")}
+        told |= {"baseline": entry["baseline"]["instruction"], "baseline_estimate": entry["baseline"]["estimate"]}
+        return [*entry["earlier"], told]
+
+    def _write_best(self) -> dict[str, dict[str, Any]]:
+        """Writes best.json, with rows of earlier stages that this one does not have; returns this stage's entries."""
         self.task_model.check_failure_share()  # of the whole look, before any of it is called the best
         entries = {}
         for index, (name, row) in enumerate(zip(self.ledger.names, self.data.rows, strict=True)):
@@ -219,13 +245,16 @@ class Selection:
                 "instruction": memory.best,
                 **self.ledger.entry(index, memory.best, worth, initial),
                 "baseline": {"instruction": initial, **self.ledger.entry(index, initial, worth, memory.best)},
+                "stage": self.progress.stage,
                 "step": memory.candidates[memory.best].step,
                 "num_candidates": len(memory.candidates),
                 "test": None if memory.claim is None else vars(memory.claim),
                 "task": row.dataset_name,
                 "config_hash": self.config_hash,
+                "earlier": self._earlier(name, initial),
             }
-        self.journal.write_best(entries)
+        self.journal.write_best({name: winner.entry for name, winner in self.before.items()} | entries)
+        return entries
 
 
 def _failed_as_wrong(verdict: Verdict) -> Verdict:

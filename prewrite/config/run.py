@@ -53,7 +53,7 @@ class Config(Section):
                 "loss_type=bnpo with max_tokens_per_micro_batch: bnpo divides by the tokens of each micro-batch, so "
                 "that packing by length would change the loss; use dapo"
             )
-        if self.training.max_steps == 0 and self.budget.max_task_calls is None:
+        if self.training.max_steps == 0 and not self.budget.has_limit:
             yield "max_steps=0 searches among as many untrained rewrites as calls allow: give budget.max_task_calls"
         if self.policy.offload_optimizer and self.policy.zero_stage == 1:
             yield "offload_optimizer with zero_stage=1: only zero_stage=3 offloads; leave zero_stage null"
@@ -73,6 +73,10 @@ class Config(Section):
     def rollouts_per_generation(self, world_size: int) -> int:
         """Rollouts of one rollout batch over all ranks."""
         return self.rollouts_per_step(world_size) * self.updates_per_generation()
+
+    def groups_per_batch(self, world_size: int) -> int:
+        """Groups of one rollout batch over all ranks."""
+        return self.rollouts_per_generation(world_size) // self.rollout.num_generations
 
 
 def sections() -> Iterator[tuple[str, type[BaseModel]]]:

@@ -210,7 +210,7 @@ def spending(run: RunFolder) -> list[tuple[str, float]]:
     race = sum(max(0, asked - looks.get(key, 0)) for key, asked in races.items())
     test = sum(asked_on(line) for line in run.dev if line.get("role") == "test")
     look = sum(looks.values())
-    total = number(run.totals.get("task_calls")) or max(run.series("task_calls")[1], default=0)
+    total = number(run.totals.get("task_calls")) or sum(run.series("task_calls")[1])
     parts = [("training", max(0, total - look - race - test)), ("looks", look), ("race", race), ("test", test)]
     return [(purpose, answers) for purpose, answers in parts if answers]
 

@@ -99,7 +99,7 @@ def _task_model(config: Config, journal: Journal | None) -> Iterator[TaskModel]:
                 stack.enter_context(server.blamed())
         base_url = distributed.broadcast(base_url)
         with distributed.together("reading the task model's key"):  # each machine has an environment of its own
-            task_model = TaskModel(config.task_model, base_url=base_url)
+            task_model = TaskModel(config.task_model, base_url=base_url, budget=config.budget)
         yield stack.enter_context(task_model)
 
 

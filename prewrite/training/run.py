@@ -9,13 +9,16 @@ from prewrite.engine.policy import load_tokenizer, quiet_libraries, refuse_compi
 from prewrite.engine.sampler import refuse_sleep_without_gpu
 from prewrite.reporting.journal import Start
 from prewrite.training.engines import open_engines
+from prewrite.training.objectives.call_plan import outlook
 from prewrite.training.progress import Progress
+from prewrite.training.schedule import total_steps
 from prewrite.training.stage import load_stage, make_objective
 from prewrite.training.trainer import Trainer
 
 
-def run(config: Config, start: Start = "new") -> None:
-    """Trains as the config says. start: what to do with an earlier run in the run folder.
+def run(config: Config, start: Start = "new", *, dry_run: bool = False) -> None:
+    """Trains as the config says. start: what to do with an earlier run in the run folder. dry_run: says what the run
+    would ask, and ends; no model is loaded, nobody is asked, nothing is written.
 
     Raises UserError for what the user can put right, before any model loads if it can.
     """
@@ -31,6 +34,11 @@ def run(config: Config, start: Start = "new") -> None:
             tokenizer = load_tokenizer(config.policy)
             stage = load_stage(config, tokenizer)
         agreement.agree_on_data(stage.shared_parts, world)
+        if dry_run:
+            if world.is_main:
+                steps = total_steps(config, len(stage.data.rows), config.groups_per_batch(world.size))
+                print(outlook(config, stage.data, steps, world.size))
+            return
         engines = stack.enter_context(open_engines(config, world, tokenizer, stage.choices, start))
         progress = engines.checkpoint.progress() if engines.checkpoint else Progress()
         Trainer(config, engines, make_objective(stage, engines, progress), progress).run()

@@ -40,7 +40,7 @@ class Trainer:
         self.config, self.engines, self.objective, self.progress = config, engines, objective, progress
         self.world = engines.world
         self.num_generations = config.rollout.num_generations
-        self.groups_per_batch = config.rollouts_per_generation(self.world.size) // self.num_generations
+        self.groups_per_batch = config.groups_per_batch(self.world.size)
         self.total_steps = total_steps(config, len(objective.rows), self.groups_per_batch)
         self.updater = Updater(
             engines.policy,
@@ -57,7 +57,7 @@ class Trainer:
         """Trains to the last step. Raises UserError past the share of failed calls."""
         console, started = Console(self.total_steps, is_main=self.world.is_main), time.perf_counter()
         try:
-            console.say(self.objective.outlook(self.total_steps, self.config.rollouts_per_step(self.world.size)))
+            self.objective.outlook(self.total_steps, console.say)
             push(self.engines.policy, self.engines.sampler)
             if self.engines.generators is None:
                 self._evaluate_untrained(console)
@@ -148,13 +148,13 @@ class Trainer:
         self._move_reference(first_step)
         with self._clock("push"):
             push(self.engines.policy, self.engines.sampler)
-        metrics = self.objective.counts() | self._throughput(rollouts, batch)
+        metrics = self._throughput(rollouts, batch)
         self.objective.remember(rollouts, first_step - 1)
         over, self.look = self._why_over(), {}
         if over or self._due(self.config.selection.eval_steps, first_step):
             with self._clock("dev"):
                 self.look = self.objective.evaluate(self.progress.step, self.engines.sampler)
-        return metrics | self.look, over
+        return metrics | self.look | self.objective.spent(), over
 
     def _save(self) -> None:
         """Once everything of the step is written down, which a resume cuts back to."""
@@ -173,7 +173,8 @@ class Trainer:
         wanted, limit = self.groups_per_batch, self.config.loss.dynamic_sampling_refills
         kept, flat = self.progress.leftovers, []
         refills = -1
-        while len(kept) < wanted and refills < limit:
+        size = wanted * self.num_generations
+        while len(kept) < wanted and refills < limit and (refills < 0 or self.objective.affords(size)):
             refills += 1
             for group in self._score_fresh_groups():
                 (flat if limit and _is_flat(group) else kept).append(group)
@@ -266,10 +267,10 @@ class Trainer:
             reference.mix_in(self.engines.policy, loss.ref_model_mixup_alpha)
 
     def _evaluate_untrained(self, console: Console) -> None:
-        shown = self.objective.evaluate(0, self.engines.sampler)
+        shown, spent = self.objective.evaluate(0, self.engines.sampler), self.objective.spent()
         if self.engines.journal is not None:
             if self.config.selection.num_sampled:
-                self.engines.journal.write_step({"step": 0, **shown})
+                self.engines.journal.write_step({"step": 0, **shown, **spent})
             scores = ", ".join(f"{key.removeprefix('dev_')} {value:.3f}" for key, value in shown.items())
             console.say(f"before training, on held-out examples: {scores}")
 

@@ -103,8 +103,10 @@ class Ledger:
             text: [example for example in examples if example.id not in known.get(text, {})]
             for text in dict.fromkeys(filter(None, texts))
         }
+        refused = self.task_model.num_refused
         for evaluation in self.answers(index, {text: own for text, own in missing.items() if own}, role):
-            verdicts = {verdict.example_id: verdict for verdict in evaluation.verdicts}
+            is_cut = self.task_model.num_refused > refused  # then nobody can tell a failed call from one never made
+            verdicts = {v.example_id: v for v in evaluation.verdicts if not (is_cut and v.correct is None)}
             known.setdefault(evaluation.instruction, {}).update(verdicts)
 
     def answers(self, index: int, asked: Mapping[str, Sequence[Example]], role: str) -> list[Evaluation]:
@@ -119,7 +121,9 @@ class Ledger:
         """The mean score of some instructions over the examples of a look; a failed call counts as wrong."""
         row, known = self.data.rows[index], self.of(index).dev
         looked = [example.id for example in self.race_examples[index][: self.config.selection.eval_examples]]
-        values = [self.value[row.dataset_name](known[text][example]) for text in texts if text for example in looked]
+        value = self.value[row.dataset_name]
+        own = [known.get(text, {}) for text in texts if text]
+        values = [value(verdicts[example]) for verdicts in own for example in looked if example in verdicts]
         return sum(values) / len(values) if values else float("nan")
 
     def entry(self, index: int, text: str, worth: Mapping[str, Estimate], beside: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from prewrite.rewards import Skip
 from prewrite.training.objectives.call_plan import dev_parts, test_rows
 from prewrite.training.objectives.estimate import Estimate, ranked
 from prewrite.training.objectives.ledger import Ledger
-from prewrite.training.objectives.race import Round, plan_race, race_cost, run_race
+from prewrite.training.objectives.race import Round, plan_beside, run_race
 from prewrite.training.objectives.requests import Brief, make_brief
 from prewrite.training.objectives.rewrite_data import RewriteData
 from prewrite.training.progress import Claim, Progress
@@ -92,8 +92,11 @@ class Selection:
         room = max((plan[0].contenders for plan in plans if plan), default=0)
         return max(0, room - min(len(self.ledger.of(index).train) for index in range(len(self.ledger.names))))
 
-    def finish(self, step: int, fresh: Sequence[Sequence[str]], calls: int) -> dict[str, float]:
-        """The race, then the test. fresh: rewrites of each row beside those known. calls: what the race may spend."""
+    def finish(
+        self, step: int, fresh: Sequence[Sequence[str]], calls: int, most: int | None = None
+    ) -> dict[str, float]:
+        """The race, then the test. fresh: rewrites of each row beside those known. calls: what the race may spend.
+        most: all calls of the run that the budget allows; None = no limit."""
         shown: dict[str, float] = {}
         share = calls // max(1, len(self.ledger.names))
         for index, name in enumerate(self.ledger.names):
@@ -103,7 +106,7 @@ class Selection:
             shown[f"dev_best/{name}"] = worth[best].mean
         self.task_model.check_failure_share()
         for index in range(len(self.ledger.names)):
-            self.ledger.of(index).claim = self._test(index)
+            self.ledger.of(index).claim = self._test(index, most)
         self._write_best()
         return shown
 
@@ -113,12 +116,7 @@ class Selection:
 
     def _plan(self, index: int, calls: int, candidates: int) -> list[Round]:
         """A row's race. The initial instruction runs along in every round, at its own cost."""
-        examples = len(self.ledger.race_examples[index])
-        plan, left = plan_race(calls, candidates, examples), calls
-        while plan and race_cost(plan) + plan[-1].examples > calls:
-            left -= plan[-1].examples
-            plan = plan_race(left, candidates, examples)
-        return plan
+        return plan_beside(calls, candidates, len(self.ledger.race_examples[index]))
 
     def _race(self, index: int, calls: int, step: int) -> tuple[str, dict[str, Estimate]]:
         """(the best instruction, the estimates at the end)."""
@@ -178,12 +176,14 @@ class Selection:
             total += 0.0 if isinstance(score, Skip) else entry.weight * (score if score is not None else -1.0)
         return total
 
-    def _test(self, index: int) -> Claim | None:
+    def _test(self, index: int, most: int | None) -> Claim | None:
         """The best against the initial instruction, on examples that nothing else has read; None where they are one."""
         row = self.data.rows[index]
         best = self.ledger.of(index).best
         assert best is not None
-        examples = dev_parts(self.config, self.data, row)[1][: test_rows(self.config, self.data, row)]
+        left = self.task_model.calls_left / 2 / (len(self.data.rows) - index)
+        size = int(min(test_rows(self.config, self.data, row, most), left))
+        examples = dev_parts(self.config, self.data, row)[1][:size]
         if best == row.instruction or not examples:
             return None
         first, second = (

@@ -20,6 +20,7 @@ MAY_CHANGE: Mapping[str, set[str]] = {
         *("max_sampler_gap", "logprob_chunk_tokens", "max_tokens_per_micro_batch"),
     },
     "selection": {"eval_steps", "num_sampled", "race_share", "metric"},
+    "tracking": {"report_to", "project", "group", "rollout_rows"},
     "budget": {
         *("max_task_calls", "max_task_tokens", "max_cost"),
         *("task_input_price", "task_output_price", "policy_input_price", "policy_output_price"),

@@ -13,6 +13,7 @@ from prewrite.config.reward import RewardSettings
 from prewrite.config.rollout import RolloutSettings
 from prewrite.config.selection import SelectionSettings
 from prewrite.config.task_model import TaskModelSettings
+from prewrite.config.tracking import TrackingSettings
 from prewrite.config.training import TrainingSettings
 
 
@@ -36,6 +37,7 @@ class Config(Section):
     training: TrainingSettings
     selection: SelectionSettings = SelectionSettings()
     budget: BudgetSettings = BudgetSettings()
+    tracking: TrackingSettings = TrackingSettings()
 
     def faults(self) -> Iterator[str]:
         """What only the sections together can get wrong."""

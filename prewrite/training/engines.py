@@ -51,6 +51,9 @@ def open_engines(
         with distributed.together("making the run folder"):
             journal = Journal(config, start) if world.is_main else None
             checkpoint = go_back(journal, config, world) if journal is not None and start == "resume" else None
+            if journal is not None:
+                stack.callback(journal.close_trackers)
+                journal.open_trackers(config, resumed=checkpoint is not None)
         checkpoint = distributed.broadcast(checkpoint)
         agreement.agree_on_folder(journal.folder if journal else None, world)
         task_model = stack.enter_context(_task_model(config, journal))

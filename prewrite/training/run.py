@@ -8,6 +8,7 @@ from prewrite.engine import agreement, distributed
 from prewrite.engine.policy import load_tokenizer, quiet_libraries, refuse_compiling_without_compiler
 from prewrite.engine.sampler import refuse_sleep_without_gpu
 from prewrite.reporting.journal import Start
+from prewrite.reporting.trackers import refuse_missing_trackers
 from prewrite.training.engines import open_engines
 from prewrite.training.objectives.call_plan import outlook
 from prewrite.training.progress import Progress
@@ -29,6 +30,7 @@ def run(config: Config, start: Start = "new", *, dry_run: bool = False) -> None:
         agreement.agree_on_program_and_config(config, world)
         with distributed.together("reading its data"):
             check_world(config, world.size)
+            refuse_missing_trackers(config)
             refuse_sleep_without_gpu(config.rollout, world)
             refuse_compiling_without_compiler(config.policy)
             tokenizer = load_tokenizer(config.policy)

@@ -65,11 +65,12 @@ class Spending:
                 left = 0
         return left if math.isinf(left) else max(0, math.floor(left + 1e-9))
 
-    def begin(self) -> bool:
+    def begin(self, *, is_retry: bool) -> bool:
         """Counts a request that is about to be sent; False where there is no room for it."""
         if self.left() < 1:
             return False
         self.stats.requests += 1
+        self.stats.retries += is_retry
         self.under_way += 1
         return True
 

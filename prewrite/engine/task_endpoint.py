@@ -65,18 +65,17 @@ class Endpoint:
         for tried in range(max_retries + 1):
             try:
                 async with self._slots:
+                    if not self._spending.begin(is_retry=tried > 0):
+                        raise CallFailed(BUDGET_SPENT, "", retry=False)
                     return await self._try(body, choices)
             except CallFailed as failure:
                 if not failure.retry or tried == max_retries:
                     raise
-                self._spending.stats.retries += 1
                 backoff = min(_FIRST_BACKOFF * 2**tried, _LAST_BACKOFF) * self._jitter.uniform(0.5, 1.0)
                 await asyncio.sleep(max(backoff, failure.wait * self._jitter.uniform(1.0, 1.1)))
         raise AssertionError("max_retries is negative")
 
     async def _try(self, body: dict[str, Any], choices: Sequence[str]) -> Answer:
-        if not self._spending.begin():
-            raise CallFailed(BUDGET_SPENT, "", retry=False)
         started, tokens = time.perf_counter(), (0, 0)
         try:
             status, headers, text = await self._reply(body)

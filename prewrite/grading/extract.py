@@ -63,6 +63,20 @@ _HEDGE = re.compile(
 _BARE_ANSWER = re.compile(r"[\\$\d(\[{+\-]|\S+$")
 _CURRENCIES = tuple("€£¥₹")
 _MOST_UNIT_WORDS = 2
+_HAS_DECIMAL_COMMA = re.compile(r"(?i)(?!answer|####|答|解|正|답|คำ|jawab|jibu)")  # the languages of the other words
+_DECIMAL_COMMA = re.compile(r"^([-−]?\d+),(\d{1,2})(?![\d,])")
+_VARIABLE = re.compile(r"\\?[a-zA-Z]+")
+_PLAIN_FORMULA = re.compile(  # what _NUMBER would read a part of
+    r"(?<![\w.])(?:"
+    r"[-−+]?(?:\d[\d,.]*)?(?:[½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞]|√\(?[\w.]+\)?|π|∞)(?:/\d+)?"
+    r"|\d*\.\d*\(\d+\)|[-−]?\d+(?:\.\d+)?°(?![CF ])|\d{1,3}(?:[ \u00a0\u2009\u202f]\d{3})+"
+    r"|[({[](?:[-−]?[\d.]+, )+[-−]?[\d.]+[)}\]]|no (?:real |integer )?solutions?|infinitely many solutions"
+    r"|[-−]?\d[\d.]* ?[×·x*] ?10(?:\^[({]?[-−]?\d+[)}]?|[⁻⁰¹²³⁴-⁹]+)"
+    r"|\d{1,3}(?: ?: ?\d{1,3})+(?: ?[ap]\.?m\b)?"
+    r"|([a-z]) ?= ?[-−]?[\d./]+(?:,? (?:or|and) \1 ?= ?[-−]?[\d./]+)+"
+    r")(?![\w/])",
+    re.IGNORECASE,
+)
 _MARKDOWN = " \t\r*_`:=：、\u200b"
 _LONGEST_PLAIN_ANSWER = 300
 
@@ -208,14 +222,37 @@ def stated_answer(reply: str) -> str | None:
     phrase = _last(_ANSWER_PHRASE, reply)
     if phrase:
         rest = reply[phrase.end() :].lstrip(_MARKDOWN + "\n")[:_LONGEST_PLAIN_ANSWER]
-        return _answer_in(_REASON.split(rest.split("\n", 1)[0], maxsplit=1)[0])
+        answer = _answer_in(_REASON.split(rest.split("\n", 1)[0], maxsplit=1)[0])
+        if answer and _HAS_DECIMAL_COMMA.match(phrase.group()):
+            answer = _DECIMAL_COMMA.sub(r"\1.\2", answer)
+        return answer
     line = reply.rstrip().rpartition("\n")[2][-_LONGEST_PLAIN_ANSWER:].strip()
     if line == reply.strip() and _is_bare_answer(line):
         return _answer_in(line)
     mark = _last(_CALCULATOR_MARK, line)
-    if mark:
-        return mark[1].strip()
-    return _last_number(line)
+    return mark[1].strip() if mark else _last_formula(line) or _last_number(line)
+
+
+def _last_formula(line: str) -> str | None:
+    """What a line of prose ends on where that is more than a number: a formula between dollars, or one in plain text.
+
+    Its last number alone is another answer: 4 of `$\\frac{3}{4}$` or of 3π/4.
+    """
+    found = [formula for formula in _INLINE_MATH.finditer(line) if not _VARIABLE.fullmatch(formula[1] or formula[2])]
+    plain = _last(_PLAIN_FORMULA, line)
+    last = found[-1] if found else plain
+    if last and plain and plain.start() > last.end():
+        last = plain
+    if last is None or _DENIED.search(line, 0, last.start()) or _UNSETTLED.search(line, 0, last.start()):
+        return None
+    if _NUMBER.search(line, last.end()):
+        return None
+    if last is plain:
+        return plain.group().rstrip(".,")
+    first = len(found) - 1
+    while first > 0 and _JOINED.fullmatch(line, found[first - 1].end(), found[first].start()):
+        first -= 1
+    return ", ".join((formula[1] or formula[2]).strip() for formula in found[first:])
 
 
 def _last_number(line: str) -> str | None:

@@ -11,6 +11,7 @@ from prewrite.training.objectives.rewrite_data import RewriteData
 from prewrite.types import Example, InstructionRow
 
 TEST_SHARE = 0.1  # of all calls, at most
+LOOK_SHARE = 0.05  # of all calls, at most, of one rewrite of each row
 AS_MANY = 1 << 20  # candidates of a race that fresh rewrites fill up
 TYPICAL_GAIN, TYPICAL_DISCORDANT = 0.05, 0.27  # of which the power is told
 
@@ -29,6 +30,14 @@ def race_examples(config: Config, data: RewriteData, row: InstructionRow) -> Seq
     """
     train = data.asking_of(row).pool(row, data.train.get(row.dataset_name, ()))
     return [*dev_parts(config, data, row)[0], *train]
+
+
+def look_examples(config: Config, data: RewriteData, row: InstructionRow) -> Sequence[Example]:
+    """The first examples of a race, which a look asks on too: eval_examples, or as many as LOOK_SHARE pays for."""
+    wanted, most = config.selection.eval_examples, config.budget.max_task_calls
+    if most is not None:
+        wanted = max(1, min(wanted, int(LOOK_SHARE * most / len(data.rows))))
+    return race_examples(config, data, row)[:wanted]
 
 
 def test_rows(config: Config, data: RewriteData, row: InstructionRow, most: int | None) -> int:
@@ -50,7 +59,7 @@ def look_calls(config: Config, data: RewriteData) -> int:
 def _initial_calls(config: Config, data: RewriteData) -> int:
     if not data.dev:
         return len(data.held_out_rows)
-    return sum(min(config.selection.eval_examples, len(dev_parts(config, data, row)[0])) for row in data.rows)
+    return sum(len(look_examples(config, data, row)) for row in data.rows)
 
 
 def test_calls(config: Config, data: RewriteData, most: int | None) -> int:

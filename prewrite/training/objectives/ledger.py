@@ -1,5 +1,6 @@
 """What is known of every instruction of every row: all verdicts that were paid for, and what they make of it."""
 
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -8,7 +9,7 @@ from prewrite.config import Config
 from prewrite.evaluation.summary import summarise
 from prewrite.reporting.journal import Journal
 from prewrite.tasks.base import Task
-from prewrite.training.objectives.call_plan import race_examples
+from prewrite.training.objectives.call_plan import look_examples, race_examples
 from prewrite.training.objectives.estimate import Estimate, estimate_worth
 from prewrite.training.objectives.rewrite_data import RewriteData, row_names
 from prewrite.training.progress import Candidate, Progress, RowMemory
@@ -117,14 +118,16 @@ class Ledger:
         with answers_bar(f"{name} dev, {role}", sum(map(len, asked.values())), leave=False) as progress:
             return evaluate(questions, self.task_model, scoring=self.scoring, progress=progress)
 
-    def mean(self, index: int, texts: Sequence[str]) -> float:
-        """The mean score of some instructions over the examples of a look; a failed call counts as wrong."""
+    def mean(self, index: int, texts: Sequence[str]) -> float | None:
+        """The mean score of the usable ones of `texts` over a look's examples; a failed call counts as wrong.
+
+        None where there is no usable one, or the budget left nothing for them.
+        """
         row, known = self.data.rows[index], self.of(index).dev
-        looked = [example.id for example in self.race_examples[index][: self.config.selection.eval_examples]]
-        value = self.value[row.dataset_name]
-        own = [known.get(text, {}) for text in texts if text]
+        looked = [example.id for example in look_examples(self.config, self.data, row)]
+        value, own = self.value[row.dataset_name], [known.get(text, {}) for text in texts if text]
         values = [value(verdicts[example]) for verdicts in own for example in looked if example in verdicts]
-        return sum(values) / len(values) if values else float("nan")
+        return statistics.fmean(values) if values else None
 
     def entry(self, index: int, text: str, worth: Mapping[str, Estimate], beside: str) -> dict[str, Any]:
         """What best.json says of an instruction: the estimate, and the scores on the examples that another one has too,

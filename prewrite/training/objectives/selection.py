@@ -10,7 +10,7 @@ from prewrite.evaluation.statistics import mcnemar_test, paired_permutation_test
 from prewrite.reporting.console import outcome
 from prewrite.reporting.journal import Journal
 from prewrite.rewards import Skip
-from prewrite.training.objectives.call_plan import dev_parts, test_rows
+from prewrite.training.objectives.call_plan import dev_parts, look_examples, test_rows
 from prewrite.training.objectives.estimate import Estimate, ranked
 from prewrite.training.objectives.ledger import Ledger
 from prewrite.training.objectives.race import Round, plan_beside, run_race
@@ -41,11 +41,10 @@ class Selection:
 
     def evaluate_initial(self) -> dict[str, float]:
         """Each row's own instruction, on the examples of a look."""
-        shown = {}
-        for index, (name, row) in enumerate(zip(self.ledger.names, self.data.rows, strict=True)):
-            self._look(index, [row.instruction], "initial", step=0)
+        shown: dict[str, float] = {}
+        for index, row in enumerate(self.data.rows):
+            shown |= self._look(index, [row.instruction], "initial", step=0)
             self.ledger.of(index).best = row.instruction
-            shown[f"dev_initial/{name}"] = self.ledger.mean(index, [row.instruction])
         self._write_best()
         return shown
 
@@ -60,11 +59,7 @@ class Selection:
         for index, name in enumerate(self.ledger.names):
             for source, texts in (("greedy", greedy[index]), ("sampled", sampled[index])):
                 self.ledger.add(index, texts, step, source)
-                self._look(index, texts, source, step)
-                if texts:
-                    shown[f"dev_{source}{'_mean' if source == 'sampled' else ''}/{name}"] = self.ledger.mean(
-                        index, texts
-                    )
+                shown |= self._look(index, texts, source, step)
             worth = self.ledger.worth(index)
             best = ranked(worth)[0]
             self.ledger.of(index).best = best
@@ -203,11 +198,13 @@ class Selection:
             self.ledger.write_line(index, text, "test", None, None, verdicts)
         return Claim(result.p_value <= LEVEL, result.p_value, result.wins, result.losses, len(examples))
 
-    def _look(self, index: int, texts: Sequence[str], source: str, step: int) -> None:
-        examples = self.ledger.race_examples[index][: self.config.selection.eval_examples]
-        self.ledger.ask(index, texts, examples, source)
+    def _look(self, index: int, texts: Sequence[str], source: str, step: int) -> dict[str, float]:
+        """Asks on the examples of a look; the mean score, by the name of its metric, where there is one."""
+        self.ledger.ask(index, texts, look_examples(self.config, self.data, self.data.rows[index]), source)
         for text in dict.fromkeys(filter(None, texts)):
             self.ledger.write_line(index, text, source, step, None)
+        mean, kind = self.ledger.mean(index, texts), "sampled_mean" if source == "sampled" else source
+        return {} if mean is None else {f"dev_{kind}/{self.ledger.names[index]}": mean}
 
     def _write_best(self) -> None:
         self.task_model.check_failure_share()  # of the whole look, before any of it is called the best

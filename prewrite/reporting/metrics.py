@@ -69,10 +69,12 @@ METRICS = (
     Metric("policy_tokens_in", "tokens of the requests that the policy has answered in this step"),
     Metric("policy_tokens_out", "tokens that the policy has written in this step"),
     Metric("cost", "money for the tokens of both in this step, where the budget has a price"),
-    Metric("dev_initial", "look: share of held-out rows answered right as they are, where a row is a question"),
+    Metric(
+        "dev_initial", "look: share of held-out rows answered right as they are, where a row is a question", "initial"
+    ),
     Metric("dev_greedy", "look: the same after the policy's greedy rewrite of each row", "dev: greedy"),
     Metric("dev_sampled", "look: the same after rewrites sampled for it", "dev: sampled"),
-    Metric("dev_initial/ROW", "look: held-out score of a row's own instruction"),
+    Metric("dev_initial/ROW", "look: held-out score of a row's own instruction", "initial/ROW"),
     Metric("dev_greedy/ROW", "look: held-out score of the policy's greedy rewrite", "dev: greedy/ROW"),
     Metric("dev_sampled_mean/ROW", "look: mean held-out score of rewrites sampled for it", "dev: sampled_mean/ROW"),
     Metric("dev_best/ROW", "look: estimate of the best instruction so far", "dev: best/ROW"),

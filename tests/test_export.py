@@ -38,6 +38,9 @@ def run_of(tmp_path: Path, model: str, *, both_heads: bool = False) -> Path:
     test = {"proven": True, "p_value": 0.012, "wins": 9, "losses": 1, "n": 20}
     entry = {"instruction": TEXT, "score": 0.75, "interval": [0.65, 0.85], "baseline": baseline, "test": test}
     (run / "best.json").write_text(json.dumps({"sst2": entry}))
+    accuracy = {"value": 0.7, "interval": {"low": 0.6, "high": 0.8}}
+    measured = {"task": "sst2", "test_split": "sst2_dev", "rows": [{"role": "best", "summary": {"accuracy": accuracy}}]}
+    (run / "evaluation_sst2.json").write_text(json.dumps(measured))
     return run
 
 

@@ -22,6 +22,8 @@ def model_card(name: str, checkpoint: str, run: RunFolder | None) -> str:
     lines += [f"Trained by PRewrite, run `{_inline(run.name)}`, checkpoint `{checkpoint}`.", "", *_figures(run)]
     for row, entry in run.best.items():
         lines += ["", f"## {_inline(row)}", "", *_result(entry)]
+    for evaluation in run.evaluations.values():
+        lines += _measured(evaluation)
     if meta := run.setting("rollout", "meta_instruction"):
         lines += [
             "",
@@ -68,6 +70,18 @@ def _result(entry: dict[str, Any]) -> list[str]:
         lines.append("Not tested on other examples.")
     lines += ["", "Initial:", "", *_block(text(baseline.get("instruction")))]
     return [*lines, "", "Best:", "", *_block(text(entry.get("instruction")))]
+
+
+def _measured(evaluation: dict[str, Any]) -> list[str]:
+    """What `evaluate.py` found on a task's test split."""
+    split = _inline(f"{evaluation.get('task')}, {evaluation.get('test_split')}")
+    lines = ["", f"## Measured by evaluate.py: {split}", "", "| instruction | accuracy |", "| --- | --- |"]
+    for row in evaluation.get("rows") or ():
+        accuracy = row["summary"]["accuracy"] or {}
+        bounds = accuracy.get("interval") or {}
+        score = {"score": accuracy.get("value"), "interval": [bounds.get("low"), bounds.get("high")]}
+        lines.append(f"| {_inline(str(row['role']))} | {_score(score)} |")
+    return lines
 
 
 def _score(entry: dict[str, Any]) -> str:

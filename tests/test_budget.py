@@ -230,11 +230,11 @@ def test_the_plan_is_what_a_run_without_a_race_asks_and_half_of_it_is_a_limit(tm
         objective, selection, progress = run_objective(config, tmp_path / "whole", server.base_url)
         wanted, used = parts(config)["together"][0], len(server.bodies)
     assert progress.step == 5
-    assert abs(used - wanted) <= 0.2 * wanted
+    assert abs(used - wanted) <= 0.2 * wanted, (used, wanted)
     counts = objective.counts()
     assert counts["task_requests"] == used
     assert counts["task_tokens_in"] == 10 * used
-    assert counts["policy_tokens_out"] == 3 * (5 * 24 + 4 * 2 + 2)  # of rollouts, and of looks, the untrained one too
+    assert counts["policy_tokens_out"] == 3 * (5 * 24 + 4 * 2)  # of rollouts, and of looks, the untrained one too
 
     for limit in ({"max_task_calls": used // 2}, {"max_task_tokens": 12 * used // 2}):
         with FaultServer(a_label) as server:
@@ -256,10 +256,12 @@ def test_an_endpoint_that_needs_retries_is_not_asked_past_the_limit(
         return Reply(status=500) if tried == 1 else a_label(body, tried)
 
     with FaultServer(every_first_try_fails) as server:
-        config = settings(budget={"max_task_calls": 520}, selection={"race_share": 0.3})
+        config = settings(budget={"max_task_calls": 1000}, selection={"race_share": 0.3})
         _, selection, progress = run_objective(config, tmp_path, server.base_url)
-        assert 400 < len(server.bodies) <= 520
-    assert progress.step == 1, "retries were reckoned with"
+        assert 700 < len(server.bodies) <= 1000
+    # 2 + 20 requests before, 384 of a step. Left are 297 calls of two requests, and another step, a look, three tenths
+    # for the race and 40 for the test would take 192 + 10 + 210 + 40; without retries 594 would be left for them.
+    assert progress.step == 1
     assert best_of(selection)["instruction"]
 
 

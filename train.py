@@ -21,6 +21,7 @@ def main() -> int:
     earlier = parser.add_mutually_exclusive_group()
     for start, does in (("resume", "go on with the run in the run folder"), ("overwrite", "set that run aside")):
         earlier.add_argument(f"--{start}", action="store_const", const=start, default="new", dest="start", help=does)
+    parser.add_argument("--dry-run", action="store_true", help="say how many calls the run would make, and end")
     parser.add_argument("--local_rank", type=int, help=argparse.SUPPRESS)  # given by the launcher, read from its env
     args = parser.parse_args()
     for signum in SIGNALS:
@@ -31,7 +32,7 @@ def main() -> int:
         quiet_environment()
         from prewrite.training.run import run  # the heavy imports, after the config's own faults
 
-        run(config, args.start)
+        run(config, args.start, dry_run=args.dry_run)
     except UserError as error:
         # A fault that every rank finds for itself, as in the config, is told once on each machine.
         if is_first or not error.on_every_rank:

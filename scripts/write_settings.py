@@ -1,4 +1,4 @@
-"""Writes the tables of docs/settings.md and docs/coming_over.md, from prewrite/config."""
+"""Writes the tables of docs/settings.md, docs/coming_over.md and docs/metrics.md, from the code."""
 
 import json
 from pathlib import Path
@@ -7,6 +7,7 @@ from pydantic import BaseModel
 
 from prewrite.config.coming_over import DEFAULTS, MOVED, OLD_VALUES, SAME
 from prewrite.config.run import Config, sections
+from prewrite.reporting.metrics import metrics_table
 
 START, END = "<!-- settings -->\n", "<!-- /settings -->"
 ROOT = Path(__file__).parent.parent
@@ -62,6 +63,7 @@ def with_table(page: str, table: str) -> str:
 
 
 if __name__ == "__main__":
-    for name, table in (("settings", config_table()), ("coming_over", coming_over_tables())):
+    tables = {"settings": config_table(), "coming_over": coming_over_tables(), "metrics": metrics_table()}
+    for name, table in tables.items():
         path = ROOT / "docs" / f"{name}.md"
         path.write_text(with_table(path.read_text(encoding="utf-8"), table), encoding="utf-8")

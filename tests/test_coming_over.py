@@ -84,7 +84,7 @@ def test_every_key_of_the_first_prewrite_is_told_its_new_place(tmp_path):
         "per_device_train_batch_size": "write training.per_device_train_batch_size",
         "eval_strategy": "selection.eval_steps",
         "use_vllm": "leave it out",
-        "report_to": "metrics.jsonl",
+        "report_to": "write tracking.report_to",
         "num_stage_steps": "write training.num_stage_steps",
     }
     for key, place in places.items():

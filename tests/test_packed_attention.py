@@ -19,7 +19,7 @@ from transformers import (
 from prewrite.algorithm.batching import collate
 from prewrite.config import PolicySettings
 from prewrite.engine.packed_attention import Packing
-from prewrite.engine.policy import LogprobModel, _load
+from prewrite.engine.policy import LogprobModel, load_lm
 from prewrite.errors import UserError
 from prewrite.types import Sample
 
@@ -84,5 +84,5 @@ def test_a_packed_row_holds_the_sequences_without_their_padding():
 def test_architectures_whose_attention_does_more_are_refused(lm, words: str, tmp_path: Path):
     lm.save_pretrained(tmp_path)
     with pytest.raises(UserError, match=rf"that of \w+ has .*{words}.*: set it to 'sdpa'"):
-        _load(PolicySettings(model=str(tmp_path)))
-    assert _load(PolicySettings(model=str(tmp_path), attn_implementation="eager")) is not None
+        load_lm(PolicySettings(model=str(tmp_path)))
+    assert load_lm(PolicySettings(model=str(tmp_path), attn_implementation="eager")) is not None

@@ -70,7 +70,7 @@ DEV = [
 METRICS = [
     {"step": 0, "dev_initial/toy": 0.5, "dev_greedy/toy": 1.0, "dev_best/toy": 0.7},
     {"step": 1, "reward_mean": 0.25, "reward_std": 0.1, "loss": 0.5, "task_calls": 10, "seconds/step": 3},
-    {"step": 2, "reward_mean": 0.75, "reward_std": None, "loss": 0.5, "task_calls": 20, "seconds/step": 2},
+    {"step": 2, "reward_mean": 0.75, "reward_std": None, "loss": 0.5, "task_calls": 10, "seconds/step": 2},
 ]
 METRICS = [{**line, "seconds/push": 1, "sampler_gap": 0.01, "flat_groups": 0.25} for line in METRICS]
 BEST = {

@@ -8,11 +8,13 @@ import pytest
 
 from prewrite.config import RolloutSettings
 from prewrite.evaluation.prompts import read_prompts
+from prewrite.export.__main__ import main as export
 from prewrite.rewrite.__main__ import main
 from prewrite.rewrite.command import Written, _written, as_jsonl
 from prewrite.training.rollout import build_requests
 from prewrite.types import InstructionRow, Sample
 from tests.launching import MODEL, finish, start
+from tests.test_export import run_of
 
 INSTRUCTION = "Classify the sentiment of the sentence as positive or negative."
 META = "Rewrite this instruction as a question. Reply with the new instruction only."
@@ -69,22 +71,28 @@ def test_nothing_usable_is_told_and_nothing_written():
         as_jsonl([Written(ROW, (), 4)])
 
 
-def greedy_by_transformers(request: list[int], max_new_tokens: int) -> str:
+PLACES = ("France", "Italy", "Spain", "Japan", "Peru", "Kenya", "Egypt", "Cuba", "Chile", "India", "Nepal", "Norway")
+
+
+def greedy_by_transformers(model: Path, requests: list[list[int]], max_new_tokens: int) -> list[Sample]:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    lm = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32)
-    ids = torch.tensor([request])
-    made = lm.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=max_new_tokens)
-    return AutoTokenizer.from_pretrained(MODEL).decode(made[0, len(request) :], skip_special_tokens=True)
+    lm = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    tokenizer, samples = AutoTokenizer.from_pretrained(model), []
+    for request in requests:
+        ids = torch.tensor([request])
+        made = lm.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=max_new_tokens)
+        text = tokenizer.decode(made[0, len(request) :], skip_special_tokens=True)
+        samples.append(sample(text, "stop" if made[0, -1] == tokenizer.eos_token_id else "length"))
+    return samples
 
 
-def test_a_checkpoint_of_a_run_rewrites_with_the_runs_own_request(tmp_path: Path) -> None:
+def test_an_exported_model_rewrites_with_its_runs_own_request_as_transformers_does(tmp_path: Path) -> None:
+    """The folder is exported from a checkpoint that holds a tied head twice (system-029)."""
     from transformers import AutoTokenizer
 
-    run = tmp_path / "run"
-    (run / "checkpoints").mkdir(parents=True)
-    (run / "checkpoints" / "step_000001").symlink_to(MODEL)
+    run = run_of(tmp_path, str(MODEL), both_heads=True)
     config = {
         "policy": {"model": str(MODEL), "dtype": "float32"},
         "data": {"tasks": ["sentiment"]},
@@ -93,23 +101,26 @@ def test_a_checkpoint_of_a_run_rewrites_with_the_runs_own_request(tmp_path: Path
         "training": {"max_steps": 1},
     }
     (run / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    rows = [INSTRUCTION, "Name the capital of the country."]
+    model = tmp_path / "exported"
+    assert export([str(run), "--out", str(model)]) == 0
+    others = ("Name a colour.", "Translate the word into French.", "Add the two numbers.")
+    rows = [INSTRUCTION, *others, *(f"Name the capital of {place}." for place in PLACES)]
+    assert len(rows) == 16
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps({"instruction": row}) + "\n" for row in rows))
     out = tmp_path / "rewrites.jsonl"
-    command = [sys.executable, "-m", "prewrite.rewrite", "--rewriter", str(run / "checkpoints" / "step_000001")]
+    command = [sys.executable, "-m", "prewrite.rewrite", "--rewriter", str(model)]
+    command += ["--config", str(run / "config.json")]
     code, stdout, stderr = finish(
         start([*command, "--instructions", str(tmp_path / "rows.jsonl"), "--out", str(out)]), timeout=500
     )
     assert code == 0, stderr
     assert f"written: {out}" in stdout
     settings = RolloutSettings(**config["rollout"])
-    requests = build_requests(
-        [InstructionRow(row, "none") for row in rows], AutoTokenizer.from_pretrained(MODEL), settings
-    )
-    expected = [greedy_by_transformers(request, 64) for request in requests]
-    wanted = [
-        _written(InstructionRow(row, "none"), [sample(text)], META) for row, text in zip(rows, expected, strict=True)
-    ]
+    instructions = [InstructionRow(row, "none") for row in rows]
+    requests = build_requests(instructions, AutoTokenizer.from_pretrained(model), settings)
+    expected = greedy_by_transformers(model, requests, settings.max_completion_length)
+    assert sum(one.finish_reason == "stop" for one in expected) >= 12, "texts that are too long are not compared"
+    wanted = [_written(row, [one], META) for row, one in zip(instructions, expected, strict=True)]
     assert [json.loads(line)["instruction"] for line in out.read_text().splitlines()] == [
         text for one in wanted for text in one.rewrites
     ]

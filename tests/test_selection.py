@@ -32,10 +32,14 @@ class Scripted:
     def __init__(self, worth: Mapping[str, float | str], *, strict: bool = False, seed: int = 0):
         self.worth, self.strict, self.seed = worth, strict, seed
         self.queries: list[str] = []
+        self.calls_left, self.num_refused = float("inf"), 0
 
     def ask(self, calls, *, progress=None):
-        self.queries += [call.query for call in calls]
-        return [self._answer(call.query) for call in calls]
+        made = calls[: int(min(len(calls), self.calls_left))]
+        self.calls_left, self.num_refused = self.calls_left - len(made), self.num_refused + len(calls) - len(made)
+        self.queries += [call.query for call in made]
+        refused = Answer(text=None, error="the budget is spent")
+        return [self._answer(call.query) for call in made] + [refused] * (len(calls) - len(made))
 
     def _answer(self, query: str) -> Answer:
         instruction = max((text for text in self.worth if query.startswith(text)), key=len)
@@ -107,6 +111,23 @@ def test_the_race_finds_the_best_and_the_test_proves_it(journal: Journal) -> Non
     assert len(task_model.queries) - spent <= 2000 + 2 * 200
     assert "proven" in selection.summary()
     assert "evaluate.py --prompts" in selection.summary()
+
+
+def test_a_budget_that_ends_in_the_race_still_chooses_and_counts_nothing_against_those_not_asked(
+    journal: Journal,
+) -> None:
+    worth = {"Initial": 0.3} | {f"Rewrite {i:02}": 0.3 for i in range(15)} | {"Best": 0.95}
+    task_model = Scripted(worth)
+    selection = selection_with(task_model, journal, "Initial")
+    selection.evaluate_initial()
+    task_model.calls_left = 150  # the first round alone takes more
+    selection.finish(3, [["Best", *list(worth)[1:-1]]], calls=2000)
+    assert task_model.num_refused > 0
+    assert best_of(journal)["instruction"] == "Best"
+    assert best_of(journal)["test"] is None, "there was nothing left for it"
+    verdicts = [verdict for known in selection.ledger.of(0).dev.values() for verdict in known.values()]
+    assert len(verdicts) == len(task_model.queries)
+    assert all(verdict.correct is not None for verdict in verdicts)
 
 
 def test_no_race_reads_what_the_test_reads(journal: Journal) -> None:

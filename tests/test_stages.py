@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from prewrite.config import Config
+from prewrite.config import BudgetSettings, Config
 from prewrite.config.loading import load_config, stage_configs
 from prewrite.engine.policy import load_tokenizer
+from prewrite.engine.spending import Spending
 from prewrite.errors import UserError
 from prewrite.reporting.journal import Journal
 from prewrite.training.objectives.rewrite_data import RewriteData
@@ -90,7 +91,11 @@ class Rank:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, tokenizer: Any):
         for name, alone in (("gather", lambda value: [value]), ("broadcast", lambda value: value)):
             monkeypatch.setattr(f"prewrite.training.stage.distributed.{name}", alone)
-        self.task_model = SimpleNamespace(stats=SimpleNamespace(calls=70))
+        for name, alone in (("gather", lambda value: [value]), ("broadcast", lambda value: value)):
+            monkeypatch.setattr(f"prewrite.training.objectives.budget.distributed.{name}", alone)
+        spending = Spending(BudgetSettings())
+        spending.stats.requests = spending.stats.calls = 70
+        self.task_model = SimpleNamespace(stats=spending.stats, spending=spending)
         self.world, self.journal, self.tokenizer = SimpleNamespace(is_main=True), None, tokenizer
 
 
@@ -122,7 +127,9 @@ def test_a_stage_begins_with_the_best_of_each_row_unless_it_brings_instructions(
     assert begun.data.held_out_rows == begun.data.rows
     assert tokenizer.decode(begun.requests.initial[0]).count("Good or bad?") == 1
     assert begun.held_out_requests == begun.requests.initial
-    now = Progress(step=4, draws=5, stage=1, stage_start=4, calls_before=70, winners=progress.winners)
+    assert progress.counts_before["task_requests"] == 70
+    counts = progress.counts_before
+    now = Progress(step=4, draws=5, stage=1, stage_start=4, counts_before=counts, winners=progress.winners)
     assert progress == now, "draws go on, so that a stage meets examples of its own; the rest begins anew"
     assert starts(begin(third, config, rank, progress)) == ["My own."]  # type: ignore[arg-type]
     assert capsys.readouterr().out == "stage 1 of 3\nstage 2 of 3\nstage 3 of 3\n"

@@ -3,6 +3,7 @@
 Names are those of TRL and transformers wherever a setting exists there.
 """
 
+from prewrite.config.budget import BudgetSettings
 from prewrite.config.data import CustomTaskSettings, DataSettings
 from prewrite.config.loss import LossSettings
 from prewrite.config.policy import PolicySettings
@@ -15,6 +16,6 @@ from prewrite.config.task_model import TaskModelSettings
 from prewrite.config.training import TrainingSettings
 
 __all__ = [
-    "Config", "CustomTaskSettings", "DataSettings", "LossSettings", "PolicySettings", "RewardSettings",
-    "RolloutSettings", "SelectionSettings", "StageSettings", "TaskModelSettings", "TrainingSettings",
+    "BudgetSettings", "Config", "CustomTaskSettings", "DataSettings", "LossSettings", "PolicySettings",
+    "RewardSettings", "RolloutSettings", "SelectionSettings", "StageSettings", "TaskModelSettings", "TrainingSettings",
 ]  # fmt: skip

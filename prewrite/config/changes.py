@@ -21,7 +21,11 @@ MAY_CHANGE: Mapping[str, set[str]] = {
         *("early_stopping_patience", "early_stopping_threshold", "callbacks"),
     },
     "selection": {"eval_steps", "num_sampled", "race_share", "metric"},
-    "budget": {"max_task_calls"},
+    "tracking": {"report_to", "project", "group", "rollout_rows"},
+    "budget": {
+        *("max_task_calls", "max_task_tokens", "max_cost"),
+        *("task_input_price", "task_output_price", "policy_input_price", "policy_output_price"),
+    },
 }
 
 

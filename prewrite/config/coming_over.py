@@ -135,19 +135,17 @@ MOVED = (
     ),
     _moved(
         "log_completions num_completions_to_print wandb_log_unique_prompts log_unique_prompts",
-        "",
-        "log.jsonl in the run folder holds every rewrite; leave it out",
+        "tracking.rollout_rows",
+        "rows of a batch that a tracker's table shows; log.jsonl in the run folder holds every rewrite",
     ),
-    _moved(
-        "report_to project_name wandb_project wandb_entity wandb_run_group",
-        "",
-        "metrics.jsonl in the run folder holds every step; leave it out",
-    ),
+    _moved("project_name wandb_project", "tracking.project"),
+    _moved("wandb_run_group", "tracking.group"),
+    _moved("wandb_entity", "", "the environment variable WANDB_ENTITY; leave it out"),
     _moved("logging_strategy logging_first_step log_level", "training.logging_steps"),
     _moved(
         "push_to_hub hub_model_id hub_strategy hub_model_revision push_to_hub_revision",
         "",
-        "a checkpoint is a model folder, to be uploaded by hand; leave it out",
+        "python -m prewrite.export RUN --out DIR --push-to-hub REPO --revision R sends a run's model; leave it out",
     ),
     _moved(
         "shuffle_dataset remove_unused_columns disable_dropout benchmarks",
@@ -165,7 +163,7 @@ SAME = (
     "gradient_checkpointing", "torch_compile", "loss_type", "scale_rewards", "multi_objective_aggregation", "epsilon",
     "epsilon_high", "delta", "sapo_temperature_pos", "sapo_temperature_neg", "importance_sampling_level", "beta",
     "sync_ref_model", "ref_model_mixup_alpha", "ref_model_sync_steps", "mask_truncated_completions",
-    "top_entropy_quantile", "reward_funcs", "reward_weights",
+    "top_entropy_quantile", "reward_funcs", "reward_weights", "report_to",
 )  # fmt: skip
 """Names of theirs that are the same here, each in one section."""
 

@@ -50,12 +50,11 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
 def stage_configs(config: Config, where: str = "config") -> list[Config]:
     """The config of each stage, as that of a run of one: with its share of steps and calls. Raises UserError."""
     entries = config.stages or [StageSettings()] * config.num_stages
-    whole, calls = config.model_dump(exclude={"stages", "num_stages", "reset_model"}), config.budget.max_task_calls
+    whole, budget = config.model_dump(exclude={"stages", "num_stages", "reset_model"}), config.budget
     found = []
     for number, entry in enumerate(entries):
         data = entry.over(whole)
-        if calls is not None:
-            data["budget"] = data["budget"] | {"max_task_calls": max(1, calls // len(entries))}
+        data["budget"] = data["budget"] | budget.shared_by(len(entries))
         training = data["training"]
         steps = training.get("num_stage_steps")
         if (most := training.get("max_steps")) is not None:

@@ -14,6 +14,7 @@ from prewrite.config.rollout import RolloutSettings
 from prewrite.config.selection import SelectionSettings
 from prewrite.config.stages import StageSettings
 from prewrite.config.task_model import TaskModelSettings
+from prewrite.config.tracking import TrackingSettings
 from prewrite.config.training import TrainingSettings
 
 
@@ -37,6 +38,7 @@ class Config(Section):
     training: TrainingSettings
     selection: SelectionSettings = SelectionSettings()
     budget: BudgetSettings = BudgetSettings()
+    tracking: TrackingSettings = TrackingSettings()
     num_stages: Positive = 1
     """stages of the same, each of which starts from the best instructions of the one before; or give stages"""
     stages: list[StageSettings] = []
@@ -60,7 +62,7 @@ class Config(Section):
                 "loss_type=bnpo with max_tokens_per_micro_batch: bnpo divides by the tokens of each micro-batch, so "
                 "that packing by length would change the loss; use dapo"
             )
-        if self.training.max_steps == 0 and self.budget.max_task_calls is None:
+        if self.training.max_steps == 0 and not self.budget.has_limit:
             yield "max_steps=0 searches among as many untrained rewrites as calls allow: give budget.max_task_calls"
         if self.training.early_stopping_patience is not None and not self.selection.eval_steps:
             yield "early_stopping_patience counts looks, and selection.eval_steps is 0: give eval_steps"
@@ -86,6 +88,10 @@ class Config(Section):
     def rollouts_per_generation(self, world_size: int) -> int:
         """Rollouts of one rollout batch over all ranks."""
         return self.rollouts_per_step(world_size) * self.updates_per_generation()
+
+    def groups_per_batch(self, world_size: int) -> int:
+        """Groups of one rollout batch over all ranks."""
+        return self.rollouts_per_generation(world_size) // self.rollout.num_generations
 
 
 def sections() -> Iterator[tuple[str, type[BaseModel]]]:

@@ -103,7 +103,7 @@ class Policy:
         config = deepspeed_config(settings, training, world)
         # Alive while the model loads: under ZeRO-3 transformers then never loads a whole model a rank.
         keep_alive = HfDeepSpeedConfig(config)
-        lm = _load(settings)
+        lm = load_lm(settings)
         del keep_alive
         if settings.gradient_checkpointing and trainable:
             lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
@@ -172,7 +172,7 @@ class Policy:
         """
         writes = self.world.is_main or not self.is_partitioned  # below ZeRO-3 each rank has a copy of its own
         with distributed.together("loading the base model"):
-            base = list(_load(settings).parameters()) if writes else []
+            base = list(load_lm(settings).parameters()) if writes else []
         for own, value in itertools.zip_longest(self.lm.parameters(), base):
             with deepspeed.zero.GatheredParameters([own], modifier_rank=0):
                 if writes:
@@ -231,7 +231,8 @@ def load_tokenizer(settings: PolicySettings) -> Any:
         raise _no_model(settings, error) from error
 
 
-def _load(settings: PolicySettings) -> Any:
+def load_lm(settings: PolicySettings) -> Any:
+    """The causal language model of a folder or hub name, as transformers loads it. Raises UserError."""
     try:
         lm = AutoModelForCausalLM.from_pretrained(
             settings.model, dtype=DTYPES[settings.dtype], attn_implementation=settings.attn_implementation

@@ -8,47 +8,35 @@ import asyncio
 import json
 import os
 import random
+import time
 import urllib.request
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
 
 from prewrite.config import TaskModelSettings
-from prewrite.engine.task_wire import CallFailed, read_reply, status_failure, thinking_is_off
+from prewrite.engine.spending import Spending
+from prewrite.engine.task_wire import CallFailed, read_reply, status_failure, thinking_is_off, tokens_in
 from prewrite.errors import UserError
 from prewrite.types import Answer
 
+BUDGET_SPENT = "the budget is spent"
 _FIRST_BACKOFF, _LAST_BACKOFF = 0.5, 30.0
 _LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 _LONGEST_HEADER = 2**18  # gateways add headers (policies, cookies) beyond aiohttp's 8 kB
 _IDLE_SECONDS = 3.0  # a connection is given up before a server does it (uvicorn after 5) just as we write into it
 
 
-@dataclass
-class TaskModelStats:
-    """Counts since the start. calls: asked over the wire, cached ones apart."""
-
-    calls: int = 0
-    cached: int = 0
-    retries: int = 0
-    failed: int = 0
-    neutralised: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    failures: Counter[str] = field(default_factory=Counter)
-
-
 class Endpoint:
-    """An address, its key and how patiently it is asked. Fills the retries and tokens of `stats`.
+    """An address, its key and how patiently it is asked. Counts requests, retries and tokens in `spending`.
 
     Raises UserError where base_url is no URL or the key's environment variable is not set.
     """
 
-    def __init__(self, settings: TaskModelSettings, *, base_url: str, stats: TaskModelStats):
+    def __init__(self, settings: TaskModelSettings, *, base_url: str, spending: Spending):
         try:
             url = urlsplit(base_url)
             host = url.hostname if url.scheme in ("http", "https") and url.port != 0 else None
@@ -58,7 +46,7 @@ class Endpoint:
             raise UserError("task_model.base_url is no address: give one like http://host:8000/v1.")
         self.base_url, self.timeout = base_url.rstrip("/"), settings.timeout
         self.api_key_env = settings.api_key_env if settings.base_url is not None else None  # our own server has no key
-        self._stats, self._thinking_off = stats, thinking_is_off(settings)
+        self._spending, self._thinking_off = spending, thinking_is_off(settings)
         self._api_key = _read_key(self.api_key_env)
         self._slots = asyncio.Semaphore(settings.concurrency)
         self._jitter = random.Random()  # its own: the trainer's global generator must not depend on retries
@@ -78,31 +66,38 @@ class Endpoint:
         for tried in range(max_retries + 1):
             try:
                 async with self._slots:
+                    if not self._spending.begin(is_retry=tried > 0):
+                        raise CallFailed(BUDGET_SPENT, "", retry=False)
                     return await self._try(body, choices)
             except CallFailed as failure:
                 if not failure.retry or tried == max_retries:
                     raise
-                self._stats.retries += 1
                 backoff = min(_FIRST_BACKOFF * 2**tried, _LAST_BACKOFF) * self._jitter.uniform(0.5, 1.0)
                 await asyncio.sleep(max(backoff, failure.wait * self._jitter.uniform(1.0, 1.1)))
         raise AssertionError("max_retries is negative")
 
     async def _try(self, body: dict[str, Any], choices: Sequence[str]) -> Answer:
+        started, tokens = time.perf_counter(), (0, 0)
+        try:
+            status, headers, text = await self._reply(body)
+            tokens = tokens_in(text)  # paid for, whatever else the reply is worth
+            if status >= 400:
+                raise status_failure(status, headers, text)
+            answer = read_reply(text, choices, thinking_off=self._thinking_off)
+            return replace(answer, prompt_tokens=tokens[0], completion_tokens=tokens[1])
+        finally:
+            self._spending.end(time.perf_counter() - started, *tokens)
+
+    async def _reply(self, body: dict[str, Any]) -> tuple[int, Mapping[str, str], str]:
         try:
             async with asyncio.timeout(self.timeout):
-                status, headers, text = await self._send("POST", "/chat/completions", body)
+                return await self._send("POST", "/chat/completions", body)
         except TimeoutError:
             raise CallFailed("timeout", f"no whole reply within {self.timeout:g} s", retry=True) from None
         except aiohttp.ClientResponseError as error:  # it did answer, though not in HTTP that can be read
             raise CallFailed("unreadable reply", str(error), retry=True) from None
         except (aiohttp.ClientError, OSError) as error:
             raise CallFailed("no connection", str(error) or type(error).__name__, retry=True) from None
-        if status >= 400:
-            raise status_failure(status, headers, text)
-        answer, prompt_tokens, completion_tokens = read_reply(text, choices, thinking_off=self._thinking_off)
-        self._stats.prompt_tokens += prompt_tokens
-        self._stats.completion_tokens += completion_tokens
-        return replace(answer, prompt_tokens=prompt_tokens, completion_tokens=completion_tokens)
 
     async def served_models(self) -> list[str]:
         """The names it serves; none where it cannot tell, since they only make a message better."""

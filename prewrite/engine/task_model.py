@@ -14,9 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from prewrite.config import TaskModelSettings
+from prewrite.config import BudgetSettings, TaskModelSettings
 from prewrite.engine.answers import Answers
-from prewrite.engine.task_endpoint import Endpoint, TaskModelStats
+from prewrite.engine.spending import Spending, TaskModelStats
+from prewrite.engine.task_endpoint import BUDGET_SPENT, Endpoint
 from prewrite.engine.task_wire import CallFailed, request_body
 from prewrite.errors import UserError
 from prewrite.tasks.control_tokens import holds_control_token
@@ -35,27 +36,46 @@ class TaskModel:
 
     `settings.timeout` is the deadline in seconds of one try of a call, its whole body included, so a call ends within
     (max_retries + 1) x timeout plus the waits between. seed: sample i of a query is drawn with seed + i; None leaves
-    the field out (per-request seeds slow vLLM on a GPU).
+    the field out (per-request seeds slow vLLM on a GPU). budget: prices of its tokens; its limits are those of all
+    ranks, and `spending.allow` gives each its share.
     Control tokens in a query (<|im_start|>) are neutralised and counted, not refused: an example of the data set that
     holds one would otherwise never get a verdict.
     Raises UserError where base_url is no URL or the key's environment variable is not set.
     """
 
-    def __init__(self, settings: TaskModelSettings, *, base_url: str | Sequence[str], seed: int | None = None):
+    def __init__(
+        self,
+        settings: TaskModelSettings,
+        *,
+        base_url: str | Sequence[str],
+        seed: int | None = None,
+        budget: BudgetSettings | None = None,
+    ):
         self.settings, self.seed = settings, seed
         self._last_failure = ""
         self._num_unreached = 0  # calls in a row without a usable reply
         self._gone_after = max(_FAILED_IN_A_ROW, 2 * settings.concurrency)
-        self.stats = TaskModelStats()
+        self.spending = Spending(budget or BudgetSettings())
+        self.stats = self.spending.stats
         self._judged = TaskModelStats()
         urls = [base_url] if isinstance(base_url, str) else base_url
-        self._endpoints = [Endpoint(settings, base_url=url, stats=self.stats) for url in urls]
+        self._endpoints = [Endpoint(settings, base_url=url, spending=self.spending) for url in urls]
         self._answers = Answers()
         self._in_flight: dict[bytes, asyncio.Task[Answer]] = {}
         self._ahead: dict[bytes, asyncio.Task[Answer]] = {}  # asked, and nobody has wanted the answer yet
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="task-model", daemon=True)
         self._thread.start()
+
+    @property
+    def num_refused(self) -> int:
+        """Calls that were not made, since the budget is spent."""
+        return self.stats.refused
+
+    @property
+    def calls_left(self) -> float:
+        """Calls that the budget still allows this rank; inf = no limit."""
+        return self.spending.left()
 
     @property
     def base_url(self) -> str:
@@ -91,7 +111,7 @@ class TaskModel:
 
     def state(self) -> dict[str, Any]:
         """What an interrupted run needs to go on: the counts so far, and which answers are in them."""
-        counts = {name: value for name, value in vars(self.stats).items() if isinstance(value, int)}
+        counts = {name: value for name, value in vars(self.stats).items() if isinstance(value, int | float)}
         return {"counts": counts, "failures": dict(self.stats.failures), "answers_bytes": self._answers.num_bytes}
 
     def ask(self, calls: Sequence[Call], *, progress: Callable[[int, int], None] | None = None) -> list[Answer]:
@@ -216,6 +236,10 @@ class TaskModel:
             endpoint = self._endpoints[key[0] % len(self._endpoints)]  # the same call always has the same endpoint
             answer = await endpoint.complete(body, choices, max_retries=self.settings.max_retries)
         except CallFailed as failure:
+            if failure.kind == BUDGET_SPENT:
+                self.stats.refused += 1
+                self.stats.calls -= 1
+                return Answer(text=None, error=BUDGET_SPENT)
             self.stats.failed += 1
             self.stats.failures[failure.kind] += 1
             self._last_failure = str(failure)
@@ -233,6 +257,7 @@ class TaskModel:
     def _count_kept(self) -> None:
         for answer in self._answers.take_due():
             self.stats.calls += 1
+            self.stats.requests += 1
             self.stats.prompt_tokens += answer.prompt_tokens
             self.stats.completion_tokens += answer.completion_tokens
 
@@ -248,6 +273,7 @@ class TaskModel:
         except CallFailed as failure:
             kind, message = failure.kind, str(failure)
         else:
+            self._check_usage(endpoint)
             return
         where = f"task model {self.settings.model!r} at {endpoint.base_url}"
         if kind == "no connection":
@@ -264,6 +290,18 @@ class TaskModel:
             way_out = f"It serves: {', '.join(served[:10])}." if served else "base_url mostly ends in /v1."
             raise UserError(f"{where}: no such model or address. {way_out} It said {message}")
         raise UserError(f"{where} gave no usable answer to a first question: {message}")
+
+    def _check_usage(self, endpoint: Endpoint) -> None:
+        """UserError where a limit needs the endpoint's counts of tokens, and its first reply had none."""
+        budget = self.spending.settings
+        limited = [] if budget.max_task_tokens is None else ["max_task_tokens"]
+        if budget.max_cost is not None and budget.task_cost(1, 1):
+            limited.append("max_cost")
+        if limited and not self.spending.used()["tokens"]:
+            raise UserError(
+                f"budget.{limited[0]}: the endpoint {endpoint.base_url} does not say how many tokens a call takes (its "
+                "reply has no `usage`), so that nothing could be held to it: limit budget.max_task_calls"
+            )
 
     async def _shut_down(self) -> None:
         tasks = list(self._in_flight.values())

@@ -71,8 +71,8 @@ def thinking_is_off(settings: TaskModelSettings) -> bool:
     return settings.chat_template_kwargs.get("enable_thinking") is False
 
 
-def read_reply(text: str, choices: Sequence[str], *, thinking_off: bool = False) -> tuple[Answer, int, int]:
-    """(answer, prompt tokens, completion tokens) of a reply with status 200.
+def read_reply(text: str, choices: Sequence[str], *, thinking_off: bool = False) -> Answer:
+    """The answer in a reply with status 200.
 
     An empty content is an answer (""): the model ended at once, or spent max_tokens on thinking. One that ended by
     itself and left its text in `reasoning_content` is the answer under thinking_off, and else nobody can tell: a
@@ -102,10 +102,16 @@ def read_reply(text: str, choices: Sequence[str], *, thinking_off: bool = False)
         content = _misplaced(message, finish_reason, thinking_off) or content
     if choices and (content := content.strip()) not in choices:
         raise _unforced(content, finish_reason, choices)
-    usage = reply.get("usage")
-    usage = usage if isinstance(usage, dict) else {}
-    answer = Answer(text=content, finish_reason=finish_reason)
-    return answer, _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
+    return Answer(text=content, finish_reason=finish_reason)
+
+
+def tokens_in(text: str) -> tuple[int, int]:
+    """(prompt tokens, completion tokens) that a reply says it took, whatever its status; 0 where it does not."""
+    try:
+        usage = json.loads(text.removeprefix("\ufeff"))["usage"]
+        return _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
+    except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+        return 0, 0
 
 
 def status_failure(status: int, headers: Mapping[str, str], text: str) -> CallFailed:

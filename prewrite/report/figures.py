@@ -2,6 +2,7 @@
 light and dark; text from a model is escaped, since Plotly reads tags in text."""
 
 import html
+import itertools
 import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -177,7 +178,8 @@ def reward_comparison(runs: Sequence[RunFolder], *, by_calls: bool) -> Figure | 
     traces = []
     for run, colour in zip(runs, COLOURS * len(runs), strict=False):
         steps, means = run.series("reward_mean")
-        calls: Mapping[float, float] = dict(zip(*run.series("task_calls"), strict=True))
+        counted, each = run.series("task_calls")
+        calls: Mapping[float, float] = dict(zip(counted, itertools.accumulate(each), strict=True))
         if by_calls:
             kept = [(calls[step], mean) for step, mean in zip(steps, smoothed(means), strict=True) if step in calls]
         else:

@@ -239,7 +239,7 @@ def spending(run: RunFolder) -> list[tuple[str, float]]:
             purposes[role][key] = max(purposes[role].get(key, 0), asked_on(line))
     race = sum(max(0, asked - looks.get(key, 0)) for key, asked in races.items())
     look, test = sum(looks.values()), sum(tests.values())
-    total = number(run.totals.get("task_calls")) or max(run.series("task_calls")[1], default=0)
+    total = number(run.totals.get("task_calls")) or sum(run.series("task_calls")[1])
     parts = [("training", max(0, total - look - race - test)), ("looks", look), ("race", race), ("test", test)]
     return [(purpose, answers) for purpose, answers in parts if answers]
 

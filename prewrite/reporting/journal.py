@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +14,7 @@ from prewrite.config import Config
 from prewrite.config.changes import refuse_changes
 from prewrite.config.loading import dump_config, load_config
 from prewrite.errors import UserError
+from prewrite.reporting.trackers import Tracker, open_trackers
 from prewrite.types import InstructionRow, Rollout, Row
 
 Start = Literal["new", "resume", "overwrite"]
@@ -33,6 +35,8 @@ class Journal:
         """
         self.folder = Path(config.output_dir, config.run_name).absolute()  # one that holds on every rank
         self.best: Mapping[str, Any] = {}
+        self._tracking = config.tracking
+        self._trackers: list[Tracker] = []
         with self._faults_told("set output_dir and run_name"):
             if self.holds_run and start == "overwrite":
                 self.set_aside()
@@ -94,34 +98,53 @@ class Journal:
         (self.folder / "checkpoints").mkdir(parents=True, exist_ok=True)
         write_whole(self.folder / "config.json", dump_config(config))
 
+    def open_trackers(self, config: Config, *, resumed: bool) -> None:
+        """Starts what mirrors this folder from now on. Raises UserError."""
+        self._trackers = open_trackers(config, self.folder, resumed=resumed)
+
+    def close_trackers(self) -> None:
+        """Ends them, whichever way the run ends."""
+        self._tell("close")
+
+    def _tell(self, event: str, *args: Any) -> None:
+        for tracker in list(self._trackers):
+            try:
+                getattr(tracker, event)(*args)
+            except Exception as error:  # noqa: BLE001  # a mirror, of whose faults nothing that was paid for may die
+                self._trackers.remove(tracker)
+                fault = f"{type(tracker).__name__} is left out from here on: {type(error).__name__}: {error}"
+                print(f"tracking.report_to: {fault}", file=sys.stderr, flush=True)
+
     def write_step(self, metrics: Mapping[str, Any]) -> None:
         """One object a step, into metrics.jsonl."""
         self._append("metrics.jsonl", [metrics])
+        self._tell("log_step", plain(metrics))
 
     def write_rollouts(
         self, rollouts: Iterable[Rollout], *, step: int, stage: int, seed: int, gaps: Iterable[float | None]
     ) -> None:
         """One object a rollout, into log.jsonl; `evaluate.py --prompts` reads it. gaps: mean |l_old - l_sampler|."""
-        self._append(
-            "log.jsonl",
-            [
-                {
-                    "step": step,
-                    "stage": stage,
-                    **_asked(rollout.row),
-                    **({} if rollout.shown is None else {"parent": rollout.shown}),
-                    "rewrite": rollout.output,
-                    "reward": rollout.reward,
-                    "reward_parts": dict(rollout.reward_parts),
-                    "advantage": rollout.advantage,
-                    "finish_reason": rollout.sample.finish_reason,
-                    "sampler_gap": gap,
-                    "group": rollout.group,
-                    "seed": seed,
-                }
-                for rollout, gap in zip(rollouts, gaps, strict=True)
-            ],
-        )
+        rows = [
+            {
+                "step": step,
+                "stage": stage,
+                **_asked(rollout.row),
+                **({} if rollout.shown is None else {"parent": rollout.shown}),
+                "rewrite": rollout.output,
+                "reward": rollout.reward,
+                "reward_parts": dict(rollout.reward_parts),
+                "advantage": rollout.advantage,
+                "finish_reason": rollout.sample.finish_reason,
+                "sampler_gap": gap,
+                "group": rollout.group,
+                "seed": seed,
+            }
+            for rollout, gap in zip(rollouts, gaps, strict=True)
+        ]
+        self._append("log.jsonl", rows)
+        best_first = sorted(rows, key=lambda row: float("inf") if row["reward"] is None else -row["reward"])
+        if shown := best_first[: self._tracking.rollout_rows]:
+            self._tell("log_rollouts", step, plain(shown))
 
     def write_dev(self, judged: Mapping[str, Any]) -> None:
         """One object a judged rewrite, into dev.jsonl."""
@@ -132,6 +155,7 @@ class Journal:
         self.best = best
         with self._faults_told():
             write_whole(self.folder / "best.json", _json(best, indent=2) + "\n")
+        self._tell("log_best", plain(best))
 
     def write_totals(self, totals: Mapping[str, Any]) -> None:
         """What the whole run cost, into totals.json, at its end."""

@@ -64,6 +64,9 @@ def open_engines(
             checkpoint = None
             if journal is not None and start == "resume":
                 checkpoint = go_back(journal, config, world, data or {})
+            if journal is not None:
+                stack.callback(journal.close_trackers)
+                journal.open_trackers(config, resumed=checkpoint is not None)
         checkpoint = distributed.broadcast(checkpoint)
         agreement.agree_on_folder(journal.folder if journal else None, world)
         folder: Path = distributed.broadcast(journal.folder if journal else None)
@@ -133,7 +136,7 @@ def _task_model(config: Config, journal: Journal | None) -> Iterator[TaskModel]:
                 stack.enter_context(server.blamed())
         base_url = distributed.broadcast(base_url)
         with distributed.together("reading the task model's key"):  # each machine has an environment of its own
-            task_model = TaskModel(config.task_model, base_url=base_url)
+            task_model = TaskModel(config.task_model, base_url=base_url, budget=config.budget)
         yield stack.enter_context(task_model)
 
 

@@ -1,6 +1,7 @@
 """How far a run has come: one record of all that a resume has to restore beside weights, optimizer and generators."""
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -71,11 +72,12 @@ class Progress:
     """step: optimizer steps taken. draws: rollout batches drawn. place: rows taken from the row order so far.
 
     leftovers: scored groups that the next batch begins with (dynamic sampling). gaps: the gap alarm's window.
-    alike_batches: rollout batches running whose rewrites were nearly all alike. memory: the selection's, by the row's
-    name. All of these but step and draws are a stage's own. kept: JSON values of callbacks, by their names.
+    alike_batches: rollout batches running whose rewrites were nearly all alike. policy_tokens: that the policy has read
+    and written, over all ranks. memory: the selection's, by the row's name. All of these but step, draws and
+    policy_tokens are a stage's own. kept: JSON values of callbacks, by their names.
 
-    stage: the one that runs, from 0. stage_start, calls_before: optimizer steps and task calls before it. winners: of
-    stages that have ended, by the row's name.
+    stage: the one that runs, from 0. stage_start, counts_before: optimizer steps, and what was spent, before it.
+    winners: of stages that have ended, by the row's name.
     """
 
     step: int = 0
@@ -84,16 +86,17 @@ class Progress:
     leftovers: list[list[Scored]] = field(default_factory=list)
     gaps: list[float] = field(default_factory=list)
     alike_batches: int = 0
+    policy_tokens: tuple[int, int] = (0, 0)
     memory: dict[str, RowMemory] = field(default_factory=dict)
     kept: dict[str, dict[str, Any]] = field(default_factory=dict)
     stage: int = 0
     stage_start: int = 0
-    calls_before: int = 0
+    counts_before: dict[str, float] = field(default_factory=dict)
     winners: dict[str, Winner] = field(default_factory=dict)
 
-    def next_stage(self, calls: int) -> None:
-        """Ends a stage. calls: of the task model so far, over all ranks."""
-        self.stage, self.stage_start, self.calls_before = self.stage + 1, self.step, calls
+    def next_stage(self, counts: Mapping[str, float]) -> None:
+        """Ends a stage. counts: what the run has spent so far, over all ranks, by the name of the metric."""
+        self.stage, self.stage_start, self.counts_before = self.stage + 1, self.step, dict(counts)
         self.place, self.leftovers, self.gaps, self.alike_batches, self.memory = 0, [], [], 0, {}
 
     def to_json(self) -> bytes:

@@ -9,16 +9,20 @@ from prewrite.engine.policy import load_tokenizer, quiet_libraries, refuse_compi
 from prewrite.engine.sampler import refuse_sleep_without_gpu
 from prewrite.plugins import faults_told, own_class
 from prewrite.reporting.journal import Start
+from prewrite.reporting.trackers import refuse_missing_trackers
 from prewrite.training.callbacks import Callback, EarlyStopping
 from prewrite.training.engines import open_engines
+from prewrite.training.objectives.call_plan import outlook
 from prewrite.training.progress import Progress
 from prewrite.training.saving import Checkpointing
+from prewrite.training.schedule import total_steps
 from prewrite.training.stage import begin, load_stages, make_objective
 from prewrite.training.trainer import Trainer
 
 
-def run(config: Config, start: Start = "new") -> None:
-    """Trains as the config says. start: what to do with an earlier run in the run folder.
+def run(config: Config, start: Start = "new", *, dry_run: bool = False) -> None:
+    """Trains as the config says. start: what to do with an earlier run in the run folder. dry_run: says what the run
+    would ask, and ends; no model is loaded, nobody is asked, nothing is written.
 
     Raises UserError for what the user can put right, before any model loads if it can.
     """
@@ -29,6 +33,7 @@ def run(config: Config, start: Start = "new") -> None:
         agreement.agree_on_program_and_config(config, world)
         with distributed.together("reading its data"):
             check_world(config, world.size)
+            refuse_missing_trackers(config)
             refuse_sleep_without_gpu(config.rollout, world)
             refuse_compiling_without_compiler(config.policy)
             callbacks = make_callbacks(config)
@@ -37,6 +42,11 @@ def run(config: Config, start: Start = "new") -> None:
             parts = {name: part for stage in stages for name, part in stage.shared_parts.items()}
             data = agreement.data_hashes(parts)
         agreement.agree_on_data(data, world)
+        if dry_run:
+            for stage in stages if world.is_main else ():
+                steps = total_steps(stage.config, len(stage.data.rows), config.groups_per_batch(world.size))
+                print(outlook(stage.config, stage.data, steps, world.size))
+            return
         choices = next((stage.choices for stage in stages if stage.choices), ())
         engines = stack.enter_context(open_engines(config, world, tokenizer, choices, start, data))
         progress = engines.checkpoint.progress() if engines.checkpoint else Progress()

@@ -12,6 +12,7 @@ from prewrite.engine import distributed
 from prewrite.errors import UserError
 from prewrite.training.engines import Engines, reset_model
 from prewrite.training.objectives.base import Objective
+from prewrite.training.objectives.budget import Budget
 from prewrite.training.objectives.held_out import HeldOutQuestions
 from prewrite.training.objectives.requests import Requests
 from prewrite.training.objectives.rewrite import Rewrite
@@ -73,7 +74,7 @@ def begin(stage: Stage, config: Config, engines: Engines, progress: Progress) ->
     config: the whole run's. A collective.
     """
     if stage.number > progress.stage:
-        progress.next_stage(sum(distributed.gather(engines.task_model.stats.calls)))
+        progress.next_stage(Budget(config.budget, engines.task_model, progress).update())
         if config.reset_model:
             proof = reset_model(config, engines)
             if engines.journal is not None:

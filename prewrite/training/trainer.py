@@ -43,7 +43,7 @@ class Trainer:
         self.config, self.engines, self.objective, self.progress = config, engines, objective, progress
         self.world = engines.world
         self.num_generations = config.rollout.num_generations
-        self.groups_per_batch = config.rollouts_per_generation(self.world.size) // self.num_generations
+        self.groups_per_batch = config.groups_per_batch(self.world.size)
         self.stage_steps = total_steps(config, len(objective.rows), self.groups_per_batch)
         self.total_steps = progress.stage_start + self.stage_steps
         self.updater = Updater(
@@ -64,7 +64,7 @@ class Trainer:
         """
         console = Console(self.total_steps, is_main=self.world.is_main)
         try:
-            console.say(self.objective.outlook(self.stage_steps, self.config.rollouts_per_step(self.world.size)))
+            self.objective.outlook(self.stage_steps, console.say)
             push(self.engines.policy, self.engines.sampler)
             console.bar.update(self.progress.step)
             if self.progress.step == self.progress.stage_start:
@@ -147,13 +147,13 @@ class Trainer:
         self._move_reference()
         with self._clock("push"):
             push(self.engines.policy, self.engines.sampler)
-        metrics = self.objective.counts() | throughput(rollouts, int(batch.length_B.sum()), self.seconds)
+        metrics = throughput(rollouts, int(batch.length_B.sum()), self.seconds)
         self.objective.remember(rollouts, self.state.first_step - 1)
         over = self._why_over()
         if over or self.state.due(self.config.selection.eval_steps):
             with self._clock("dev"):
                 metrics |= self.objective.evaluate(self.progress.step, self.engines.sampler)
-        return metrics, over
+        return metrics | self.objective.spent(), over
 
     def _collect(self) -> tuple[list[Rollout], int]:
         """A batch of scored groups, with advantages, and the number of refills it took.
@@ -165,7 +165,8 @@ class Trainer:
         wanted, limit = self.groups_per_batch, self.config.loss.dynamic_sampling_refills
         kept, flat = self.progress.leftovers, []
         refills = -1
-        while len(kept) < wanted and refills < limit:
+        size = wanted * self.num_generations
+        while len(kept) < wanted and refills < limit and (refills < 0 or self.objective.affords(size)):
             refills += 1
             for group in self._score_fresh_groups():
                 (flat if limit and _is_flat(group) else kept).append(group)
@@ -258,10 +259,10 @@ class Trainer:
             reference.mix_in(self.engines.policy, loss.ref_model_mixup_alpha)
 
     def _evaluate_untrained(self, console: Console) -> None:
-        shown = self.objective.evaluate(self.progress.step, self.engines.sampler)
+        shown, spent = self.objective.evaluate(self.progress.step, self.engines.sampler), self.objective.spent()
         if self.engines.journal is not None:
             if self.config.selection.num_sampled:
-                self.engines.journal.write_step(self._place() | shown)
+                self.engines.journal.write_step(self._place() | shown | spent)
             scores = ", ".join(f"{key.removeprefix('dev_')} {value:.3f}" for key, value in shown.items())
             console.say(f"before training, on held-out examples: {scores}")
         self.state.tell("on_step_end", self._place() | shown)

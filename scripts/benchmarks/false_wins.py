@@ -57,6 +57,8 @@ class World:
         pairs = [call.query.split("\n", 1) for call in calls]
         return [Answer("positive" if self.is_right(*pair) else "negative") for pair in pairs]
 
+    calls_left, num_refused = float("inf"), 0
+
     def ask_ahead(self, calls: Sequence[Call]) -> None: ...
 
     def check_failure_share(self) -> None: ...
@@ -107,7 +109,7 @@ def simulate(world_name: str, calls: int, dev_size: int, seed: int) -> tuple[boo
         step += 1
         if step % 10 == 0:
             selection.evaluate(step, [[f"greedy {step}"]], [[f"look {step} {i}" for i in range(4)]])
-    selection.finish(step, [[]], race_calls(config, data, world.calls))
+    selection.finish(step, [[]], race_calls(config, data, calls, world.calls), calls)
     memory = selection.ledger.of(0)
     assert memory.best is not None
     claimed = memory.claim is not None and memory.claim.proven

@@ -1,6 +1,6 @@
 """What an objective is."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -94,8 +94,12 @@ class Objective(Protocol):
         """What scoring has cost since the start, over all ranks, by the name of the metric."""
         ...
 
-    def outlook(self, steps: int, num_rollouts: int) -> str:
-        """What will be spent, in words, before anything is. num_rollouts: of a step."""
+    def spent(self) -> dict[str, float]:
+        """The counts since this was last asked, over all ranks: those of a step."""
+        ...
+
+    def outlook(self, steps: int, say: Callable[[str], None]) -> None:
+        """Says what will be spent, before anything is, and again when the first calls have shown what they cost."""
         ...
 
     def summary(self) -> str:

@@ -1,14 +1,18 @@
 """What a rewriting run spends its task calls on: training, looks, the race, the test. The same on every rank."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from prewrite.config import Config
+from prewrite.engine.spending import Spending
 from prewrite.evaluation.statistics import paired_power
+from prewrite.training.objectives.race import plan_beside, race_cost
 from prewrite.training.objectives.rewrite_data import RewriteData
 from prewrite.types import Example, InstructionRow
 
 TEST_SHARE = 0.1  # of all calls, at most
 LOOK_SHARE = 0.05  # of all calls, at most, of one rewrite of each row
+AS_MANY = 1 << 20  # candidates of a race that fresh rewrites fill up
 TYPICAL_GAIN, TYPICAL_DISCORDANT = 0.05, 0.27  # of which the power is told
 
 
@@ -36,56 +40,150 @@ def look_examples(config: Config, data: RewriteData, row: InstructionRow) -> Seq
     return race_examples(config, data, row)[:wanted]
 
 
-def test_rows(config: Config, data: RewriteData, row: InstructionRow) -> int:
-    """Examples of a row's test: its part of dev, or as many as TEST_SHARE of the calls pays for."""
-    kept, most = len(dev_parts(config, data, row)[1]), config.budget.max_task_calls
-    return kept if most is None else min(kept, int(TEST_SHARE * most / 2 / len(data.rows)))
+def test_rows(config: Config, data: RewriteData, row: InstructionRow, most: int | None) -> int:
+    """Examples of a row's test: its part of dev, or as many as TEST_SHARE of the `most` calls of a run pays for."""
+    kept = len(dev_parts(config, data, row)[1])
+    return kept if most is None else max(0, min(kept, int(TEST_SHARE * most / 2 / len(data.rows))))
+
+
+def calls_each(config: Config, data: RewriteData) -> int:
+    """Calls of one rewrite in training, at most."""
+    return sum(config.reward.examples_per_rewrite if way.uses_examples else 1 for way in data.ways)
 
 
 def look_calls(config: Config, data: RewriteData) -> int:
     """Calls of one look, at most."""
-    rewrites = 1 + config.selection.num_sampled
+    return (1 + config.selection.num_sampled) * _initial_calls(config, data)
+
+
+def _initial_calls(config: Config, data: RewriteData) -> int:
     if not data.dev:
-        return rewrites * len(data.held_out_rows)
-    return sum(rewrites * len(look_examples(config, data, row)) for row in data.rows)
+        return len(data.held_out_rows)
+    return sum(len(look_examples(config, data, row)) for row in data.rows)
 
 
-def race_calls(config: Config, data: RewriteData, spent: int) -> int:
+def test_calls(config: Config, data: RewriteData, most: int | None) -> int:
+    """Calls of the tests, at most."""
+    return sum(2 * test_rows(config, data, row, most) for row in data.rows) if data.dev else 0
+
+
+def race_calls(config: Config, data: RewriteData, most: int | None, spent: int) -> int:
     """What the race may spend after `spent` calls: all that is left but for the test, or race_share of all calls."""
     if not data.dev:
         return 0
-    most, share = config.budget.max_task_calls, config.selection.race_share
     if most is not None:
-        return max(0, most - spent - sum(2 * test_rows(config, data, row) for row in data.rows))
-    return int(spent * share / (1 - share))
+        return max(0, most - spent - test_calls(config, data, most))
+    return int(spent * config.selection.race_share / (1 - config.selection.race_share))
 
 
-def reserve(config: Config, data: RewriteData) -> int:
-    """Of max_task_calls, what training leaves: a last look, the race, the test."""
-    most = config.budget.max_task_calls
-    assert most is not None
-    test = sum(2 * test_rows(config, data, row) for row in data.rows) if data.dev else 0
+def reserve(config: Config, data: RewriteData, most: int) -> int:
+    """Of `most` calls, what training leaves: a last look, the race, the test."""
     race = int(config.selection.race_share * most) if data.dev else 0
-    return look_calls(config, data) + race + test
+    return look_calls(config, data) + race + test_calls(config, data, most)
 
 
-def outlook(config: Config, data: RewriteData, steps: int, calls_per_step: int) -> str:
-    """What will be spent, in words, before the first call."""
-    most = config.budget.max_task_calls
-    parts = [f"training at most {steps} x {calls_per_step:,}", f"a look {look_calls(config, data):,}"]
+@dataclass(frozen=True)
+class Part:
+    """A part of a run's calls: expected where no two rewrites are alike and no call is tried again, and at most."""
+
+    name: str
+    expected: int
+    most: int
+
+
+def planned(config: Config, data: RewriteData, steps: int, world_size: int) -> list[Part]:
+    """The calls of a run by part, before any is made."""
+    batches, looks = _training(config, data, steps, world_size)
+    rollouts, most = batches * config.rollouts_per_generation(world_size), config.budget.max_task_calls
+    size = config.reward.examples_per_rewrite
+    asked = sum(size if way.uses_examples else 1 for row in data.rows for way in data.ways if data.asks_about(row, way))
+    refills = 1 + config.loss.dynamic_sampling_refills
+    training = Part("training", round(rollouts * asked / len(data.rows)), rollouts * calls_each(config, data) * refills)
+    tests = test_calls(config, data, most)
+    parts = [training, Part("looks", looks, looks)]
     if data.dev:
-        race = race_calls(config, data, steps * calls_per_step) if most is None else config.selection.race_share * most
-        parts.append(f"the race about {race:,.0f}")
-    if most is not None:
-        parts.append(f"all together at most {most:,}")
-    told = f"task calls: {', '.join(parts)}"
+        race = _expected_race(config, data, race_calls(config, data, most, training.expected + looks))
+        at_most = race_calls(config, data, most, training.most + looks) if most is None else race
+        parts += [Part("race", race, max(race, at_most)), Part("test", tests, tests)]
+    together = Part("together", sum(part.expected for part in parts), sum(part.most for part in parts))
+    return [*parts, together]
+
+
+def _training(config: Config, data: RewriteData, steps: int, world_size: int) -> tuple[int, int]:
+    """(rollout batches that the steps need, or that the budget allows; calls of all looks)."""
+    updates, every = config.updates_per_generation() * config.training.num_iterations, config.selection.eval_steps
+    batch = config.rollouts_per_generation(world_size) * calls_each(config, data)
+    most, look = config.budget.max_task_calls, look_calls(config, data)
+    looks = _initial_calls(config, data) + (look if config.selection.num_sampled else 0)
+    batches = step = 0
+
+    def is_over() -> bool:
+        spent = looks + batches * batch
+        return step >= steps or (most is not None and spent + batch + reserve(config, data, most) > most)
+
+    over = is_over()
+    while not over:
+        before, step = step, min(step + updates, steps)
+        batches += 1
+        over = is_over()
+        if over or (every and step // every > before // every):
+            looks += look
+    return batches, looks
+
+
+def _expected_race(config: Config, data: RewriteData, calls: int) -> int:
+    share, total = calls // len(data.rows), 0
+    for row in data.rows:
+        plan = plan_beside(share, AS_MANY, len(race_examples(config, data, row)))
+        total += race_cost(plan) + plan[-1].examples if plan else 0
+    return total
+
+
+def outlook(config: Config, data: RewriteData, steps: int, world_size: int) -> str:
+    """What will be spent, in words, before the first call."""
+    parts, limit = planned(config, data, steps, world_size), config.budget.max_task_calls
+    lines = ["task calls by plan   expected      at most"]
+    lines += [f"  {part.name:<12}{part.expected:>15,}{part.most:>13,}" for part in parts]
+    if limit is not None:
+        lines.append(f"  budget.max_task_calls {limit:,}, retries included, is the limit of all")
     if not data.dev:
-        return told
-    rows = min(test_rows(config, data, row) for row in data.rows)
+        return "\n".join(lines)
+    rows = min(test_rows(config, data, row, limit) for row in data.rows)
     if not rows:
-        return f"{told}\nno test at the end: selection.test_size is 0, or the calls are too few"
+        lines.append("no test at the end: selection.test_size is 0, or the calls are too few")
+        return "\n".join(lines)
     power = paired_power(rows, TYPICAL_GAIN, TYPICAL_DISCORDANT)
-    return (
-        f"{told}\nthe test at the end, on {rows} dev examples that no race reads, finds a true gain of "
+    lines.append(
+        f"the test at the end, on {rows} dev examples that no race reads, finds a true gain of "
         f"{100 * TYPICAL_GAIN:.0f} points with a chance of {power:.0%} (if {TYPICAL_DISCORDANT:.0%} of answers differ)"
     )
+    return "\n".join(lines)
+
+
+def forecast(config: Config, calls: int, spending: Spending, policy_tokens: tuple[int, int]) -> str:
+    """Tokens, money and time of about `calls` calls, by those that are back.
+
+    policy_tokens: that the policy reads and writes at most.
+    """
+    stats, budget = spending.stats, config.budget
+    back = stats.requests - spending.under_way
+    each = (stats.prompt_tokens / back, stats.completion_tokens / back)
+    total = (calls * each[0], calls * each[1])
+    seconds = calls * stats.seconds / back / config.task_model.concurrency
+    told = [
+        f"by the {back} calls so far ({each[0]:.0f} tokens in, {each[1]:.0f} out, {stats.seconds / back:.2f} s each) "
+        f"about {calls:,} calls take {_short(total[0])} tokens in and {_short(total[1])} out",
+        f"{seconds / 60:,.1f} minutes of asking, {config.task_model.concurrency} at once",
+    ]
+    if budget.has_price:
+        task, policy = budget.task_cost(*total), budget.policy_cost(*policy_tokens)
+        told.append(f"they cost {task:,.2f}, and the policy's own tokens at most {policy:,.2f}")
+        if budget.max_cost is not None and task + policy > budget.max_cost:
+            told.append(f"budget.max_cost {budget.max_cost:,.2f} may end training before")
+    if budget.max_task_tokens is not None and sum(total) > budget.max_task_tokens:
+        told.append(f"budget.max_task_tokens {budget.max_task_tokens:,} ends training before")
+    return "; ".join(told)
+
+
+def _short(number: float) -> str:
+    return f"{number / 1e6:.2f} million" if number >= 1e6 else f"{number:,.0f}"

@@ -27,7 +27,9 @@ class HeldOut(Protocol):
 
     def wanted_samples(self, calls: int) -> int: ...
 
-    def finish(self, step: int, fresh: Sequence[Sequence[str]], calls: int) -> dict[str, float]: ...
+    def finish(
+        self, step: int, fresh: Sequence[Sequence[str]], calls: int, most: int | None = None
+    ) -> dict[str, float]: ...
 
     def summary(self) -> str: ...
 
@@ -65,7 +67,9 @@ class HeldOutQuestions:
         """None: there is nothing to choose."""
         return 0
 
-    def finish(self, step: int, fresh: Sequence[Sequence[str]], calls: int) -> dict[str, float]:
+    def finish(
+        self, step: int, fresh: Sequence[Sequence[str]], calls: int, most: int | None = None
+    ) -> dict[str, float]:
         """Nothing: there is no best instruction to find."""
         return {}
 

@@ -110,8 +110,10 @@ class Ledger:
             text: [example for example in examples if example.id not in known.get(text, {})]
             for text in dict.fromkeys(filter(None, texts))
         }
+        refused = self.task_model.num_refused
         for evaluation in self.answers(index, {text: own for text, own in missing.items() if own}, role):
-            verdicts = {verdict.example_id: verdict for verdict in evaluation.verdicts}
+            is_cut = self.task_model.num_refused > refused  # then nobody can tell a failed call from one never made
+            verdicts = {v.example_id: v for v in evaluation.verdicts if not (is_cut and v.correct is None)}
             known.setdefault(evaluation.instruction, {}).update(verdicts)
 
     def answers(self, index: int, asked: Mapping[str, Sequence[Example]], role: str) -> list[Evaluation]:
@@ -122,13 +124,16 @@ class Ledger:
         with answers_bar(f"{name} dev, {role}", sum(map(len, asked.values())), leave=False) as progress:
             return evaluate(questions, self.task_model, scoring=self.scoring, progress=progress)
 
-    def mean(self, index: int, texts: Sequence[str]) -> float:
-        """The mean score of the usable ones of `texts` over a look's examples; a failed call counts as wrong."""
+    def mean(self, index: int, texts: Sequence[str]) -> float | None:
+        """The mean score of the usable ones of `texts` over a look's examples; a failed call counts as wrong.
+
+        None where there is no usable one, or the budget left nothing for them.
+        """
         row, known = self.data.rows[index], self.of(index).dev
         looked = [example.id for example in look_examples(self.config, self.data, row)]
-        return statistics.fmean(
-            self.value[row.dataset_name](known[text][example]) for text in texts if text for example in looked
-        )
+        value, own = self.value[row.dataset_name], [known.get(text, {}) for text in texts if text]
+        values = [value(verdicts[example]) for verdicts in own for example in looked if example in verdicts]
+        return statistics.fmean(values) if values else None
 
     def entry(self, index: int, text: str, worth: Mapping[str, Estimate], beside: str) -> dict[str, Any]:
         """What best.json says of an instruction: the estimate, and the scores on the examples that another one has too,

@@ -43,6 +43,15 @@ def race_cost(plan: Sequence[Round]) -> int:
     return sum(r.contenders * (r.examples - before) for r, before in zip(plan, asked, strict=False))
 
 
+def plan_beside(calls: int, candidates: int, examples: int) -> list[Round]:
+    """The rounds of a race in which one more instruction, the initial one, runs along in every round."""
+    plan, left = plan_race(calls, candidates, examples), calls
+    while plan and race_cost(plan) + plan[-1].examples > calls:
+        left -= plan[-1].examples
+        plan = plan_race(left, candidates, examples)
+    return plan
+
+
 def run_race(
     contenders: Sequence[str],
     rounds: Sequence[Round],

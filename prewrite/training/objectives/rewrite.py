@@ -1,6 +1,6 @@
 """The objective `rewrite`: the policy rewrites instructions, and the task model's success with them is the reward."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -15,7 +15,8 @@ from prewrite.engine.task_model import TaskModel
 from prewrite.errors import UserError
 from prewrite.rewards import Skip
 from prewrite.training.objectives.base import Mark, Parts
-from prewrite.training.objectives.call_plan import outlook, race_calls, reserve
+from prewrite.training.objectives.budget import Budget
+from prewrite.training.objectives.call_plan import calls_each, forecast, outlook, planned, race_calls, reserve
 from prewrite.training.objectives.held_out import HeldOut
 from prewrite.training.objectives.requests import Request, Requests
 from prewrite.training.objectives.rewrite_data import RewriteData
@@ -42,6 +43,8 @@ class Rewrite:
         self.requests, self.held_out_requests = requests, held_out_requests
         self.task_model, self.held_out, self.progress = task_model, held_out, progress
         self.scoring: Scoring = config.task_model.scoring
+        self.budget = Budget(config.budget, task_model, progress)
+        self._counts: dict[str, float] = {}  # up to the last step
         self._drawn: dict[tuple[int, int], Request] = {}
         self._update_requests()
 
@@ -59,6 +62,7 @@ class Rewrite:
 
     def read(self, index: int, group: int, draw: int, sample: Sample) -> Sampled:
         """The sample with the rewrite in it."""
+        self.budget.add([sample])
         row, request = self.rows[index], self._drawn[draw, group]
         shown = None if request.parent == row.instruction else request.parent
         return Sampled(sample, row, group, clean_rewrite(sample.text), shown=shown)
@@ -66,7 +70,7 @@ class Rewrite:
     def score_ahead(self, sampled: Sampled, draw: int) -> None:
         """Starts the sample's calls, so that they are under way while others are written."""
         with suppress(UserError):  # `score` meets it again, where the ranks fail together
-            for asking in self._ways():
+            for asking in self.data.ways:
                 for question in self._questions([sampled], asking, draw):
                     if question is not None:
                         self.task_model.ask_ahead(question.calls(self.scoring))
@@ -79,7 +83,7 @@ class Rewrite:
         return marks
 
     def _score(self, sampled: Sequence[Sampled], draw: int) -> list[Mark]:
-        evaluations = {asking: self._evaluations(sampled, asking, draw) for asking in self._ways()}
+        evaluations = {asking: self._evaluations(sampled, asking, draw) for asking in self.data.ways}
         parts: list[Parts] = [{} for _ in sampled]
         for entry in self.rewards:
             reward = entry.reward
@@ -128,13 +132,21 @@ class Rewrite:
 
     def affords(self, num_rollouts: int) -> bool:
         """Whether another batch fits beside the last look, the race and the test."""
-        most = self.config.budget.max_task_calls
+        self.budget.update()
+        most = self.budget.most
         if most is None:
             return True
-        return self._spent() + num_rollouts * self._calls_each() + reserve(self.config, self.data) <= most
+        batch = num_rollouts * calls_each(self.config, self.data)
+        return self.budget.spent + batch + reserve(self.config, self.data, most) <= most
 
     def evaluate(self, step: int, sampler: Sampler) -> dict[str, float]:
         """Greedy rewrites, and new samples, of every held-out row, judged on held-out examples. Collective."""
+        self.budget.update(alone=True)
+        shown = self._evaluate(step, sampler)
+        self.budget.update()
+        return shown
+
+    def _evaluate(self, step: int, sampler: Sampler) -> dict[str, float]:
         shown: dict[str, float] = {}
         num_sampled = self.config.selection.num_sampled
         if step == self.progress.stage_start:
@@ -152,26 +164,33 @@ class Rewrite:
 
     def finish(self, step: int, sampler: Sampler) -> dict[str, float]:
         """The race among all rewrites, fresh ones where few are known, and the test of its winner. Collective."""
-        calls = race_calls(self.config, self.data, self._spent())
+        self.budget.update(alone=True)
+        most = self.budget.most
+        calls = race_calls(self.config, self.data, most, self.budget.spent)
         wanted = distributed.broadcast(self.held_out.wanted_samples(calls) if self.held_out is not None else 0)
         fresh = self._write(sampler, int(SPARE * wanted), greedy=False)
         with distributed.together("choosing the best rewrite"):
-            return self.held_out.finish(step, fresh, calls) if self.held_out is not None else {}
+            return self.held_out.finish(step, fresh, calls, most) if self.held_out is not None else {}
 
     def counts(self) -> dict[str, float]:
-        """Calls of the task model since the start, over all ranks."""
-        stats = self.task_model.stats
-        mine = {
-            "task_calls": stats.calls,
-            "cached_calls": stats.cached,
-            "retried_calls": stats.retries,
-            "failed_calls": stats.failed,
-        }
-        return {name: float(sum(part[name] for part in distributed.gather(mine))) for name in mine}
+        """Calls, tokens and money since the start, over all ranks."""
+        return self.budget.update()
 
-    def outlook(self, steps: int, num_rollouts: int) -> str:
-        """The calls by part, at most."""
-        return outlook(self.config, self.data, steps, num_rollouts * self._calls_each())
+    def spent(self) -> dict[str, float]:
+        """Calls, tokens and money since this was last asked, over all ranks."""
+        before, self._counts = self._counts, self.counts()
+        return {name: total - before.get(name, 0.0) for name, total in self._counts.items()}
+
+    def outlook(self, steps: int, say: Callable[[str], None]) -> None:
+        """The calls by part; and tokens, money and time as soon as the first calls are back."""
+        self._counts, world_size = self.counts(), len(distributed.gather(None))
+        say(outlook(self.config, self.data, steps, world_size))
+        training, *_, together = planned(self.config, self.data, steps, world_size)
+        rollouts = training.most / max(1, calls_each(self.config, self.data))
+        longest = max(map(len, self.held_out_requests), default=0)
+        tokens = (int(rollouts * longest), int(rollouts * self.config.rollout.max_completion_length))
+        spending = self.task_model.spending
+        spending.when_sampled = lambda: say(forecast(self.config, together.expected, spending, tokens))
 
     def summary(self) -> str:
         """The initial and the best instruction with their scores."""
@@ -182,6 +201,8 @@ class Rewrite:
         if not count:
             return [[] for _ in self.held_out_requests]
         samples = sampler.sample(self.held_out_requests, [count] * len(self.held_out_requests), greedy=greedy)
+        if self.held_out is not None:  # on rank 0: every rank writes the same, or its own for nobody
+            self.budget.add(sample for own in samples for sample in own)
         return [
             [
                 "" if sample.finish_reason == "length" else self._unquoted(row, clean_rewrite(sample.text))
@@ -197,19 +218,6 @@ class Rewrite:
         with distributed.together("choosing what is rewritten next"):
             briefs = self.held_out.briefs() if self.held_out is not None else []
         self.requests.briefs = distributed.broadcast(briefs) or self.requests.briefs
-
-    def _spent(self) -> int:
-        """Calls of the stage."""
-        return int(self.counts()["task_calls"]) - self.progress.calls_before
-
-    def _calls_each(self) -> int:
-        """Calls of one rewrite, at most."""
-        sizes = [self.config.reward.examples_per_rewrite if way.uses_examples else 1 for way in self._ways()]
-        return sum(sizes)
-
-    def _ways(self) -> list[Asking]:
-        """The ways of asking that rewards read, each once."""
-        return list(dict.fromkeys(entry.reward.asking for entry in self.rewards if entry.reward.asking is not None))
 
     def _concerns(self, row: InstructionRow, asking: Asking) -> bool:
         return self.data.asks_about(row, asking)

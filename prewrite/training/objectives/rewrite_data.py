@@ -33,6 +33,11 @@ class RewriteData:
     train: Mapping[str, Sequence[Example]]
     dev: Mapping[str, Sequence[Example]]
 
+    @property
+    def ways(self) -> list[Asking]:
+        """The ways of asking that rewards read, each once."""
+        return list(dict.fromkeys(entry.reward.asking for entry in self.rewards if entry.reward.asking is not None))
+
     def asks_about(self, row: InstructionRow, asking: Asking) -> bool:
         """Whether a reward reads what the task model says to the row's rewrites when it is asked this way."""
         kind = self.tasks[row.dataset_name].kind

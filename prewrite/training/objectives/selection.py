@@ -14,7 +14,7 @@ from prewrite.rewards import Skip
 from prewrite.training.objectives.call_plan import dev_parts, look_examples, test_rows
 from prewrite.training.objectives.estimate import Estimate, ranked
 from prewrite.training.objectives.ledger import Ledger
-from prewrite.training.objectives.race import Round, plan_race, race_cost, run_race
+from prewrite.training.objectives.race import Round, plan_beside, run_race
 from prewrite.training.objectives.requests import Brief, distinct, make_brief
 from prewrite.training.objectives.rewrite_data import RewriteData
 from prewrite.training.progress import Candidate, Claim, Progress, Winner
@@ -43,13 +43,12 @@ class Selection:
 
     def evaluate_initial(self, step: int) -> dict[str, float]:
         """Each row's own instruction, and what earlier stages kept beside it, on the examples of a look."""
-        shown = {}
-        for index, (name, row) in enumerate(zip(self.ledger.names, self.data.rows, strict=True)):
+        shown: dict[str, float] = {}
+        for index, row in enumerate(self.data.rows):
             kept = [text for text in self.ledger.of(index).candidates if text != row.instruction]
             for role, texts in (("initial", [row.instruction]), ("kept", kept)):
-                self._look(index, texts, role, step)
+                shown |= self._look(index, texts, role, step)
             self.ledger.of(index).best = row.instruction
-            shown[f"dev_initial/{name}"] = self.ledger.mean(index, [row.instruction])
         self._write_best()
         return shown
 
@@ -64,11 +63,7 @@ class Selection:
         for index, name in enumerate(self.ledger.names):
             for source, texts in (("greedy", greedy[index]), ("sampled", sampled[index])):
                 self.ledger.add(index, texts, step, source)
-                self._look(index, texts, source, step)
-                if any(texts):
-                    shown[f"dev_{source}{'_mean' if source == 'sampled' else ''}/{name}"] = self.ledger.mean(
-                        index, texts
-                    )
+                shown |= self._look(index, texts, source, step)
             worth = self.ledger.worth(index)
             best = ranked(worth)[0]
             self.ledger.of(index).best = best
@@ -96,8 +91,11 @@ class Selection:
         room = max((plan[0].contenders for plan in plans if plan), default=0)
         return max(0, room - min(len(self.ledger.of(index).train) for index in range(len(self.ledger.names))))
 
-    def finish(self, step: int, fresh: Sequence[Sequence[str]], calls: int) -> dict[str, float]:
-        """The race, then the test. fresh: rewrites of each row beside those known. calls: what the race may spend."""
+    def finish(
+        self, step: int, fresh: Sequence[Sequence[str]], calls: int, most: int | None = None
+    ) -> dict[str, float]:
+        """The race, then the test. fresh: rewrites of each row beside those known. calls: what the race may spend.
+        most: all calls of the run that the budget allows; None = no limit."""
         shown: dict[str, float] = {}
         share = calls // max(1, len(self.ledger.names))
         for index, name in enumerate(self.ledger.names):
@@ -107,7 +105,7 @@ class Selection:
             shown[f"dev_best/{name}"] = worth[best].mean
         self.task_model.check_failure_share()
         for index in range(len(self.ledger.names)):
-            self.ledger.of(index).claim = self._test(index)
+            self.ledger.of(index).claim = self._test(index, most)
         entries = self._write_best()
         for index, name in enumerate(self.ledger.names):
             self.progress.winners[name] = Winner(self._kept(index), plain(entries[name]))
@@ -120,12 +118,7 @@ class Selection:
 
     def _plan(self, index: int, calls: int, candidates: int) -> list[Round]:
         """A row's race. The initial instruction runs along in every round, at its own cost."""
-        examples = len(self.ledger.race_examples[index])
-        plan, left = plan_race(calls, candidates, examples), calls
-        while plan and race_cost(plan) + plan[-1].examples > calls:
-            left -= plan[-1].examples
-            plan = plan_race(left, candidates, examples)
-        return plan
+        return plan_beside(calls, candidates, len(self.ledger.race_examples[index]))
 
     def _race(self, index: int, calls: int, step: int) -> tuple[str, dict[str, Estimate]]:
         """(the best instruction, the estimates at the end)."""
@@ -185,12 +178,14 @@ class Selection:
             total += 0.0 if isinstance(score, Skip) else entry.weight * (score if score is not None else -1.0)
         return total
 
-    def _test(self, index: int) -> Claim | None:
+    def _test(self, index: int, most: int | None) -> Claim | None:
         """The best against the initial instruction, on examples that nothing else has read; None where they are one."""
         row = self.data.rows[index]
         best = self.ledger.of(index).best
         assert best is not None
-        examples = dev_parts(self.config, self.data, row)[1][: test_rows(self.config, self.data, row)]
+        left = self.task_model.calls_left / 2 / (len(self.data.rows) - index)
+        size = int(min(test_rows(self.config, self.data, row, most), left))
+        examples = dev_parts(self.config, self.data, row)[1][:size]
         if best == row.instruction or not examples:
             return None
         first, second = (
@@ -210,11 +205,13 @@ class Selection:
             self.ledger.write_line(index, text, "test", None, None, verdicts)
         return Claim(result.p_value <= LEVEL, result.p_value, result.wins, result.losses, len(examples))
 
-    def _look(self, index: int, texts: Sequence[str], source: str, step: int) -> None:
-        examples = look_examples(self.config, self.data, self.data.rows[index])
-        self.ledger.ask(index, texts, examples, source)
+    def _look(self, index: int, texts: Sequence[str], source: str, step: int) -> dict[str, float]:
+        """Asks on the examples of a look; the mean score, by the name of its metric, where there is one."""
+        self.ledger.ask(index, texts, look_examples(self.config, self.data, self.data.rows[index]), source)
         for text in dict.fromkeys(filter(None, texts)):
             self.ledger.write_line(index, text, source, step, None)
+        mean, kind = self.ledger.mean(index, texts), "sampled_mean" if source == "sampled" else source
+        return {} if mean is None else {f"dev_{kind}/{self.ledger.names[index]}": mean}
 
     def _kept(self, index: int) -> dict[str, Candidate]:
         """The best of a row, then others that are no near-copies, by the lower end of their estimates."""

@@ -1,0 +1,50 @@
+"""Writes a run's model as a folder that transformers and vLLM load, with a card of the run's figures."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from prewrite.errors import UserError
+from prewrite.secrets import ArgumentParser
+from prewrite.terminal import quiet_environment
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit code: 0, 2 for a fault of the user's (one message on stderr), 130 after Ctrl-C."""
+    parsed = _parse(arguments)
+    quiet_environment()
+    try:
+        from prewrite.export.command import Hub, export, find_source, refuse_out
+
+        refuse_out(parsed.out)
+        source = find_source(parsed.source)
+        hub = Hub(parsed.push_to_hub, parsed.revision) if parsed.push_to_hub else None
+        export(source, parsed.out)
+        print(f"written: {parsed.out}, from {source.checkpoint}", flush=True)
+        if hub is not None:
+            print(f"pushed: {hub.push(parsed.out)}")
+    except UserError as error:
+        print(f"python -m prewrite.export: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("python -m prewrite.export: interrupted", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = ArgumentParser("python -m prewrite.export", description=str(__doc__))
+    run = "runs/NAME (its newest whole checkpoint), or runs/NAME/checkpoints/step_N"
+    parser.add_argument("source", type=Path, metavar="RUN_OR_CHECKPOINT", help=run)
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="a folder that is not there, or empty")
+    parser.add_argument("--push-to-hub", metavar="REPO", help="NAME/REPO on the hub; the key is HF_TOKEN")
+    parser.add_argument("--revision", metavar="R", help="the branch to push to, made where it is not there (main)")
+    parsed = parser.parse_args(arguments)
+    if parsed.revision and not parsed.push_to_hub:
+        parser.error("--revision goes with --push-to-hub")
+    return parsed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

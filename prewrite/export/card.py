@@ -1,0 +1,104 @@
+"""The model card: README.md of an exported folder, with the figures of its run."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from prewrite.report.folder import RunFolder, interval, number, text
+
+ENDS = 10  # steps whose mean reward stands for the start and for the end
+
+
+def model_card(name: str, checkpoint: str, run: RunFolder | None) -> str:
+    """Markdown, whatever the run's texts hold: instructions stand in indented blocks, which nothing can end."""
+    base = str(run.setting("policy", "model") or "") if run is not None else ""
+    head = {"library_name": "transformers", "pipeline_tag": "text-generation", "tags": ["prewrite", "grpo"]}
+    if base.count("/") == 1 and base[0] not in "./~" and not Path(base).exists():
+        head["base_model"] = base
+    lines = ["---", *(f"{key}: {json.dumps(value)}" for key, value in head.items()), "---", f"# {_inline(name)}", ""]
+    lines += ["A language model that rewrites instructions, so that a frozen task model does a task better.", ""]
+    if run is None:
+        return "\n".join(lines)
+    lines += [f"Trained by PRewrite, run `{_inline(run.name)}`, checkpoint `{checkpoint}`.", "", *_figures(run)]
+    for row, entry in run.best.items():
+        lines += ["", f"## {_inline(row)}", "", *_result(entry)]
+    for evaluation in run.evaluations.values():
+        lines += _measured(evaluation)
+    if meta := run.setting("rollout", "meta_instruction"):
+        lines += [
+            "",
+            "## Request",
+            "",
+            "One user turn in the chat template, of this meta-instruction, an empty line, and",
+        ]
+        lines += ["the instruction to rewrite:", "", *_block(str(meta))]
+    lines += ["", *_block(f"python -m prewrite.rewrite --rewriter {name} --instructions rows.jsonl")]
+    return "\n".join(lines) + "\n"
+
+
+def _figures(run: RunFolder) -> list[str]:
+    rewards = run.series("reward_mean")[1]
+    figures: dict[str, Any] = {
+        "steps": run.totals.get("steps"),
+        "task calls": run.totals.get("task_calls"),
+        "hours": number(run.totals.get("seconds")),
+        "task model": _name_of(run.setting("task_model", "model")),
+        "seed": run.config.get("seed"),
+    }
+    if (seconds := figures["hours"]) is not None:
+        figures["hours"] = f"{seconds / 3600:.2f}"
+    if rewards:
+        first, last = rewards[:ENDS], rewards[-ENDS:]
+        figures[f"mean reward, first {len(first)} steps"] = f"{sum(first) / len(first):.3f}"
+        figures[f"mean reward, last {len(last)} steps"] = f"{sum(last) / len(last):.3f}"
+    shown = {key: f"{value:,.0f}" if isinstance(value, float) else value for key, value in figures.items()}
+    return ["| | |", "| --- | --- |", *(f"| {key} | {_inline(str(v))} |" for key, v in shown.items() if v is not None)]
+
+
+def _result(entry: dict[str, Any]) -> list[str]:
+    baseline, test = entry["baseline"], entry.get("test")
+    lines = ["Accuracy on held-out examples, on which the best was chosen, which flatters it (95% intervals):", ""]
+    lines += ["| instruction | accuracy |", "| --- | --- |"]
+    lines += [f"| initial | {_score(baseline)} |", f"| best | {_score(entry)} |", ""]
+    if isinstance(test, dict):
+        claim = "better, proven" if test.get("proven") else "not proven to be better"
+        lines.append(
+            f"One paired test on {test.get('n')} other examples: {test.get('wins')} won, {test.get('losses')} lost, "
+            f"one-sided p {number(test.get('p_value')) or 0:.2g}: {claim}."
+        )
+    else:
+        lines.append("Not tested on other examples.")
+    lines += ["", "Initial:", "", *_block(text(baseline.get("instruction")))]
+    return [*lines, "", "Best:", "", *_block(text(entry.get("instruction")))]
+
+
+def _measured(evaluation: dict[str, Any]) -> list[str]:
+    """What `evaluate.py` found on a task's test split."""
+    split = _inline(f"{evaluation.get('task')}, {evaluation.get('test_split')}")
+    lines = ["", f"## Measured by evaluate.py: {split}", "", "| instruction | accuracy |", "| --- | --- |"]
+    for row in evaluation.get("rows") or ():
+        accuracy = row["summary"]["accuracy"] or {}
+        bounds = accuracy.get("interval") or {}
+        score = {"score": accuracy.get("value"), "interval": [bounds.get("low"), bounds.get("high")]}
+        lines.append(f"| {_inline(str(row['role']))} | {_score(score)} |")
+    return lines
+
+
+def _score(entry: dict[str, Any]) -> str:
+    score, bounds = number(entry.get("score")), interval(entry.get("interval"))
+    if score is None:
+        return "no verdict"
+    return f"{100 * score:.1f}" + (f" [{100 * bounds[0]:.1f}, {100 * bounds[1]:.1f}]" if bounds else "")
+
+
+def _name_of(model: Any) -> str | None:
+    """A model's name, without the folders of this machine."""
+    return None if model is None else Path(str(model)).name if Path(str(model)).exists() else str(model)
+
+
+def _inline(value: str) -> str:
+    return " ".join("".join(" " if letter in "`|<>[]" else letter for letter in value).split())
+
+
+def _block(value: str) -> list[str]:
+    return [f"    {line}" for line in value.splitlines() or [""]]

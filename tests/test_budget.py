@@ -1,0 +1,308 @@
+"""What a run may spend: the plan before it, the count while it goes on, and the end at the limit."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+from transformers import AutoTokenizer
+
+from prewrite.config import BudgetSettings, Config, TaskModelSettings
+from prewrite.config.loading import load_config
+from prewrite.engine.distributed import free_port
+from prewrite.engine.task_model import TaskModel
+from prewrite.errors import UserError
+from prewrite.reporting.journal import Journal
+from prewrite.reporting.metrics import explained
+from prewrite.tasks import get_task
+from prewrite.training.objectives.base import weighted_rewards
+from prewrite.training.objectives.call_plan import forecast, planned
+from prewrite.training.objectives.requests import Requests
+from prewrite.training.objectives.rewrite import Rewrite
+from prewrite.training.objectives.rewrite_data import RewriteData
+from prewrite.training.objectives.selection import Selection
+from prewrite.training.progress import Progress
+from prewrite.types import Call, Example, InstructionRow, Rollout, Sample
+from tests.fault_server import FaultServer, Reply, completion
+from tests.launching import MODEL, SMALL, finish, start, with_settings
+from tests.test_trackers import INSTALLED, check_tensorboard, check_wandb
+from tests.test_train import a_label, read_lines
+
+LABELS = ("positive", "negative")
+
+
+def task_model(base_url: str, budget: BudgetSettings | None = None, **settings: Any) -> TaskModel:
+    own = {"concurrency": 4, "timeout": 5.0, "max_retries": 3, "max_failure_share": 1.0, **settings}
+    return TaskModel(TaskModelSettings(model="task", **own), base_url=base_url, budget=budget)
+
+
+def calls(count: int) -> list[Call]:
+    return [Call(f"query {number}") for number in range(count)]
+
+
+def limits(**given: float) -> dict[str, float]:
+    return {name: given.get(name, float("inf")) for name in ("requests", "tokens", "cost")}
+
+
+def test_no_request_is_sent_past_the_limit_and_retries_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("prewrite.engine.task_endpoint._FIRST_BACKOFF", 0.001)
+
+    def every_first_try_fails(body: dict[str, Any], tried: int) -> Reply:
+        return Reply(status=500) if tried == 1 else Reply(body=completion("yes"))
+
+    with FaultServer(every_first_try_fails) as server, task_model(server.base_url) as model:
+        model.spending.allow(limits(requests=30))
+        answers = model.ask(calls(20))
+        assert len(server.bodies) == model.stats.requests == 30
+        answered = [answer for answer in answers if answer.text]
+        assert len(answered) == model.stats.calls
+        assert {answer.error for answer in answers if not answer.text} == {"the budget is spent"}
+        assert model.num_refused == 20 - len(answered)
+        assert model.stats.failed == 0, "what was not asked has not failed"
+        assert model.calls_left == 0
+        model.check_failure_share()
+        model.spending.allow(limits(requests=2))
+        assert model.ask(calls(21)[20:])[0].text, "another share is another chance"
+
+
+def test_tokens_and_money_end_it_too_and_those_of_a_useless_reply_are_paid_for() -> None:
+    budget = BudgetSettings(task_input_price=1.0, task_output_price=5.0)  # a call: 10 in and 2 out, 20 millionths
+    for limit in (limits(tokens=120), limits(cost=10 * 20e-6)):
+        with FaultServer() as server, task_model(server.base_url, budget, concurrency=1) as model:
+            model.spending.allow(limit)
+            model.ask(calls(30))
+            assert len(server.bodies) == 10
+    with FaultServer() as server, task_model(server.base_url, concurrency=1, max_retries=0) as model:
+        (answer,) = model.ask([Call("neither label", LABELS)])
+        assert answer.error
+        assert (model.stats.prompt_tokens, model.stats.completion_tokens) == (10, 2)
+
+
+def test_a_limit_in_tokens_needs_an_endpoint_that_counts_them() -> None:
+    def silent(body: dict[str, Any], tried: int) -> Reply:
+        return Reply(body=json.dumps({"choices": [{"message": {"content": "yes"}, "finish_reason": "stop"}]}))
+
+    tokens, money = BudgetSettings(max_task_tokens=1000), BudgetSettings(max_cost=1.0, policy_output_price=1.0)
+    told = pytest.raises(UserError, match=r"budget\.max_task_tokens: .* has no `usage`")
+    with FaultServer(silent) as server, task_model(server.base_url, tokens) as model, told:
+        model.probe()
+    with FaultServer(silent) as server, task_model(server.base_url, money) as model:
+        model.probe()  # only the policy has a price
+
+
+def test_a_limit_in_money_needs_a_price(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"max_cost without a price.*task_input_price"):
+        load_config("configs/quickstart.json", ["max_cost=3"])
+
+
+def test_tokens_money_and_time_are_told_after_twenty_replies_which_count() -> None:
+    budget = BudgetSettings(task_input_price=1.0, task_output_price=5.0, policy_output_price=2.0, max_cost=0.03)
+    config = Config.model_validate(
+        load_config("configs/quickstart.json").model_dump() | {"budget": budget.model_dump()}
+    )
+    told: list[str] = []
+    with FaultServer() as server, task_model(server.base_url, budget) as model:
+        model.spending.when_sampled = lambda: told.append(forecast(config, 2_000_000, model.spending, (0, 1_000_000)))
+        model.ask(calls(16))
+        assert told == []
+        model.ask(calls(30))  # 16 of them are known
+        assert len(server.bodies) == 30
+    (line,) = told
+    assert "by the 20 calls so far (10 tokens in, 2 out" in line
+    assert "about 2,000,000 calls take 20.00 million tokens in and 4.00 million out" in line
+    assert "they cost 40.00, and the policy's own tokens at most 2.00" in line
+    assert "budget.max_cost 0.03 may end training before" in line
+
+
+def settings(**changes: dict[str, Any]) -> Config:
+    """24 rollouts a step in groups of 4, 8 examples each: 192 calls a step; 10 dev examples a look, 40 of the test."""
+    given: dict[str, Any] = {
+        "policy": {"model": "policy"},
+        "data": {"tasks": ["sst2"]},
+        "rollout": {"num_generations": 4},
+        "reward": {"reward_funcs": ["accuracy_classification_reward"], "examples_per_rewrite": 8},
+        "task_model": {"model": "task"},
+        "training": {"max_steps": 5, "per_device_train_batch_size": 24},
+        "selection": {"eval_steps": 2, "eval_examples": 10, "race_share": 0.0, "test_size": 20},
+    }
+    return Config.model_validate({name: {**given.get(name, {}), **changes.get(name, {})} for name in given | changes})
+
+
+def data_for(config: Config) -> RewriteData:
+    row = InstructionRow("Initial", "sst2")
+    train, dev = (
+        [Example(f"{part} {i}", {"text": f"{part} {i}"}, "positive") for i in range(count)]
+        for part, count in (("train", 200), ("dev", 60))
+    )
+    rewards = weighted_rewards(config.reward)
+    return RewriteData([row], [row], {"sst2": get_task("sst2")}, rewards, {"sst2": train}, {"sst2": dev})
+
+
+def parts(config: Config) -> dict[str, tuple[int, int]]:
+    return {part.name: (part.expected, part.most) for part in planned(config, data_for(config), 5, 1)}
+
+
+def test_the_plan_counts_each_part_by_hand() -> None:
+    # Looks: the initial instruction, after steps 2 and 4, and after the last one: 4 x 10. Test: 2 x 20.
+    assert parts(settings()) == {
+        "training": (960, 960),
+        "looks": (40, 40),
+        "race": (0, 0),
+        "test": (40, 40),
+        "together": (1040, 1040),
+    }
+    refills = settings(loss={"dynamic_sampling_refills": 2})
+    assert parts(refills)["training"] == (960, 3 * 960)
+    twice = settings(training={"num_iterations": 2})  # 5 steps of 3 batches; looks after 2, 4 and 5
+    assert parts(twice)["training"] == (576, 576)
+    assert parts(twice)["looks"] == (40, 40)
+    # Half of 1040: the test may have a tenth, 52, 26 rows, and has its 20; a look and the test are kept, 50; so two
+    # batches fit beside the first look: 10 + 2 x 192 + 50 <= 520 and 10 + 3 x 192 + 50 > 520.
+    half = settings(budget={"max_task_calls": 520})
+    assert parts(half)["training"] == (384, 384)
+    assert parts(half)["looks"] == (20, 20)
+    assert parts(half)["together"][0] <= 520
+    race = settings(selection={"race_share": 0.5})
+    assert 0 < parts(race)["race"][0] <= 1000 == parts(race)["race"][1]
+
+
+class Writer:
+    """Stands in for the policy's engine: other rewrites at every call."""
+
+    def __init__(self) -> None:
+        self.written = 0
+
+    def sample(self, requests: list[list[int]], counts: list[int], *, greedy: bool = False) -> list[list[Sample]]:
+        return [[self.one() for _ in range(count)] for count in counts]
+
+    def one(self) -> Sample:
+        self.written += 1
+        return Sample((1, 2), (3, 4, 5), (0.0,) * 3, f"Is it number {self.written}?", "stop")
+
+
+def run_objective(config: Config, tmp_path: Path, base_url: str) -> tuple[Rewrite, Selection, Progress]:
+    """A run's calls, as the trainer makes them: all but the policy is real."""
+    data, progress, writer = data_for(config), Progress(), Writer()
+    journal = Journal(config.model_copy(update={"output_dir": str(tmp_path)}))
+    with TaskModel(config.task_model, base_url=base_url, budget=config.budget) as model:
+        model.probe(LABELS)
+        selection = Selection(config, data, model, journal, progress)
+        requests = Requests(config, data, AutoTokenizer.from_pretrained(MODEL))
+        objective = Rewrite(config, data, requests, [[1, 2]], model, selection, progress)
+        objective.evaluate(0, writer)  # type: ignore[arg-type]
+        while progress.step < 5 and objective.affords(24):
+            draw, rollouts = progress.step, []
+            for group in range(6):
+                objective.request(0, group, draw)
+            read = [objective.read(0, place // 4, draw, writer.one()) for place in range(24)]
+            for one, mark in zip(read, objective.score(read, draw), strict=True):
+                reward = mark.parts["accuracy_classification_reward"]
+                rollouts.append(
+                    Rollout(one.sample, one.row, one.group, one.output, reward, mark.parts, 0.0, verdicts=mark.verdicts)
+                )
+            progress.step += 1
+            objective.remember(rollouts, draw)
+            if progress.step in (2, 4, 5) or not objective.affords(24):
+                objective.evaluate(progress.step, writer)  # type: ignore[arg-type]
+        objective.finish(progress.step, writer)  # type: ignore[arg-type]
+        objective.counts()
+    return objective, selection, progress
+
+
+@pytest.fixture
+def lone_rank() -> Iterator[None]:
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{free_port()}", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def best_of(selection: Selection) -> dict[str, Any]:
+    return json.loads((selection.journal.folder / "best.json").read_text())["sst2"]
+
+
+@pytest.mark.usefixtures("lone_rank")
+def test_the_plan_is_what_a_run_without_a_race_asks_and_half_of_it_is_a_limit(tmp_path: Path) -> None:
+    with FaultServer(a_label) as server:
+        config = settings(selection={"num_sampled": 1})
+        objective, selection, progress = run_objective(config, tmp_path / "whole", server.base_url)
+        wanted, used = parts(config)["together"][0], len(server.bodies)
+    assert progress.step == 5
+    assert abs(used - wanted) <= 0.2 * wanted, (used, wanted)
+    counts = objective.counts()
+    assert counts["task_requests"] == used
+    assert counts["task_tokens_in"] == 10 * used
+    assert counts["policy_tokens_out"] == 3 * (5 * 24 + 4 * 2)  # of rollouts, and of looks, the untrained one too
+
+    for limit in ({"max_task_calls": used // 2}, {"max_task_tokens": 12 * used // 2}):
+        with FaultServer(a_label) as server:
+            half = settings(selection={"num_sampled": 1}, budget=limit)
+            _, selection, progress = run_objective(half, tmp_path / next(iter(limit)), server.base_url)
+            assert 0.35 * used < len(server.bodies) <= used // 2
+        assert 0 < progress.step < 5
+        assert best_of(selection)["instruction"]
+        assert best_of(selection)["estimate"] >= best_of(selection)["baseline"]["estimate"]
+
+
+@pytest.mark.usefixtures("lone_rank")
+def test_an_endpoint_that_needs_retries_is_not_asked_past_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("prewrite.engine.task_endpoint._FIRST_BACKOFF", 0.001)
+
+    def every_first_try_fails(body: dict[str, Any], tried: int) -> Reply:
+        return Reply(status=500) if tried == 1 else a_label(body, tried)
+
+    with FaultServer(every_first_try_fails) as server:
+        config = settings(budget={"max_task_calls": 1000}, selection={"race_share": 0.3})
+        _, selection, progress = run_objective(config, tmp_path, server.base_url)
+        assert 700 < len(server.bodies) <= 1000
+    # 2 + 20 requests before, 384 of a step. Left are 297 calls of two requests, and another step, a look, three tenths
+    # for the race and 40 for the test would take 192 + 10 + 210 + 40; without retries 594 would be left for them.
+    assert progress.step == 1
+    assert best_of(selection)["instruction"]
+
+
+def test_a_dry_run_prints_the_plan_and_asks_nobody(tmp_path: Path) -> None:
+    with FaultServer(a_label) as server:
+        own = (f"base_url={server.base_url}", "task_model.model=task", f"output_dir={tmp_path}", "max_task_calls=300")
+        command = [sys.executable, "train.py", *SMALL, "--dry-run", *with_settings(*own)]
+        code, stdout, stderr = finish(start(command), timeout=120)
+        assert server.bodies == []
+    assert code == 0, stderr
+    assert "task calls by plan" in stdout
+    assert "budget.max_task_calls 300" in stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_run_that_may_ask_half_of_what_it_wants_ends_there_with_a_best(tmp_path: Path) -> None:
+    with FaultServer(a_label) as server:
+        own = (
+            *(f"base_url={server.base_url}", "task_model.model=task", f"output_dir={tmp_path}", "max_steps=12"),
+            *("max_task_calls=120", "num_sampled=2", "eval_examples=6", f"report_to={json.dumps(INSTALLED)}"),
+        )
+        command = [sys.executable, "train.py", *SMALL, *with_settings(*own)]
+        code, stdout, stderr = finish(start(command, WANDB_MODE="offline"))
+        used = len(server.bodies)
+    assert code == 0, stdout[-3000:] + stderr[-3000:]
+    assert 80 < used <= 120
+    assert "task calls by plan" in stdout
+    assert "by the 20 calls so far (10 tokens in, 2 out" in stdout
+    run = tmp_path / "quickstart"
+    best, totals = (json.loads((run / name).read_text()) for name in ("best.json", "totals.json"))
+    assert best["sentiment"]["instruction"]
+    assert totals["task_requests"] == used
+    assert totals["refused_calls"] == 0, "the plan, not the limit, has ended it"
+    lines = read_lines(run / "metrics.jsonl")
+    assert 0 < totals["steps"] == lines[-1]["step"] < 12
+    unexplained = {key for line in lines for key in line if explained(key) is None}
+    assert unexplained == set(), "a key of metrics.jsonl without a line in prewrite/reporting/metrics.py"
+    for name in ("task_calls", "task_tokens_in", "policy_tokens_out"):
+        spent = sum(line.get(name, 0) for line in lines)
+        assert 0 < spent <= totals[name], "counts are those of a step"
+    assert sum(line["task_tokens_in"] for line in lines) == 10 * sum(line["task_requests"] for line in lines)
+    check_tensorboard(run, lines)
+    check_wandb(run, lines)

@@ -190,7 +190,7 @@ def run_objective(config: Config, tmp_path: Path, base_url: str) -> tuple[Rewrit
     with TaskModel(config.task_model, base_url=base_url, budget=config.budget) as model:
         model.probe(LABELS)
         selection = Selection(config, data, model, journal, progress)
-        requests = Requests(config, data, AutoTokenizer.from_pretrained(MODEL))
+        requests = Requests(config, data.rows, AutoTokenizer.from_pretrained(MODEL))
         objective = Rewrite(config, data, requests, [[1, 2]], model, selection, progress)
         objective.evaluate(0, writer)  # type: ignore[arg-type]
         while progress.step < 5 and objective.affords(24):

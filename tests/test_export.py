@@ -27,7 +27,7 @@ def run_of(tmp_path: Path, model: str, *, both_heads: bool = False) -> Path:
         assert "lm_head.weight" not in weights
         weights["lm_head.weight"] = weights["model.embed_tokens.weight"].clone()
         save_file(weights, checkpoint / "model.safetensors", metadata={"format": "pt"})
-    (checkpoint / "state.json").write_text(json.dumps({"step": 3, "ranks": 1, "lines": {}, "score": None}))
+    (checkpoint / "state.json").write_text(json.dumps({"step": 3, "ranks": 1, "lines": {}, "score": None, "data": {}}))
     files = {path.name: facts_of(path) for path in sorted(checkpoint.iterdir())}
     (checkpoint / MANIFEST).write_text(json.dumps(files))
     settings = {"policy": {"model": "some-org/base-model"}, "task_model": {"model": "task"}, "run_name": "sst2 <b>"}

@@ -119,7 +119,7 @@ def test_a_budget_that_ends_in_the_race_still_chooses_and_counts_nothing_against
     worth = {"Initial": 0.3} | {f"Rewrite {i:02}": 0.3 for i in range(15)} | {"Best": 0.95}
     task_model = Scripted(worth)
     selection = selection_with(task_model, journal, "Initial")
-    selection.evaluate_initial()
+    selection.evaluate_initial(0)
     task_model.calls_left = 150  # the first round alone takes more
     selection.finish(3, [["Best", *list(worth)[1:-1]]], calls=2000)
     assert task_model.num_refused > 0

@@ -155,7 +155,7 @@ def journal(tmp_path: Path) -> Journal:
 
 def next_stage(selection: Selection, task_model: Scripted, progress: Progress, journal: Journal) -> Selection:
     """The selection of a stage like the last one, begun with its winner."""
-    progress.next_stage(0)
+    progress.next_stage({})
     progress = Progress.from_json(progress.to_json())  # as a resume would have it
     first = progress.winners["sst2"].instruction
     return selection_with(task_model, journal, first, progress=progress, **selection.config.selection.model_dump())

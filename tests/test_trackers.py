@@ -53,7 +53,7 @@ def write_a_run(journal: Journal) -> list[dict[str, Any]]:
     for line in lines:
         journal.write_step(line)
         rollouts = [rollout("<b>Is | it?</b>\n", 0.2), rollout("Good or bad?", 0.9), rollout("no verdict", None)]
-        journal.write_rollouts(rollouts, step=int(line["step"]), seed=1, gaps=[None] * 3)
+        journal.write_rollouts(rollouts, step=int(line["step"]), stage=0, seed=1, gaps=[None] * 3)
     journal.write_best({"sst2": {"instruction": "Good or bad?", "step": 2}})
     journal.close_trackers()
     return lines

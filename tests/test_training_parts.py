@@ -165,6 +165,7 @@ class ScriptedTrainer(Trainer):
 
     def __init__(self, config: Config, batches: list[list[list[float]]]):
         self.config, self.progress, self.batches = config, Progress(), batches
+        self.objective = SimpleNamespace(affords=lambda size: True)
         self.groups_per_batch, self.num_generations = len(batches[0]), config.rollout.num_generations
 
     def _score_fresh_groups(self) -> list[list[Scored]]:
@@ -224,7 +225,7 @@ def test_progress_comes_back_from_json_as_it_was() -> None:
     verdict = Verdict("7", ("a", "b"), "a", None, True, 0.5)
     memory = RowMemory({"Say.": Candidate(3, "train")}, {"Say.": {"7": verdict}}, form={"Say.": -0.1}, best="Say.")
     memory.claim = Claim(False, 0.3, 4, 3, 20)
-    record = Progress(7, 9, 36, [[scored(0.1), scored(None)]], [0.05, 0.1], 2, {"sentiment": memory})
+    record = Progress(7, 9, 36, [[scored(0.1), scored(None)]], [0.05, 0.1], 2, (3, 4), {"sentiment": memory})
     again = Progress.from_json(record.to_json())
     assert again == record
     assert isinstance(again.leftovers[0][0].row, InstructionRow)

@@ -13,8 +13,9 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TypeVar
 
-from prewrite.grading.extract import ANSWER_IS, ANSWER_WORDS, answer_part, boxed_answers
+from prewrite.grading.extract import ANSWER_IS, ANSWER_WORDS, boxed_answers
 from prewrite.grading.negation import DOUBT, GIVEN, JOINT, REJECTED, senses
+from prewrite.grading.reply import answer_part
 
 Label = TypeVar("Label", str, int)
 
@@ -239,6 +240,8 @@ def _label_pattern(form: str, may_drop_accents: bool) -> str:
         )
     parts = _SEPARATORS.split(form)
     joined = all(len(part) > 1 or part.isdigit() for part in parts)
+    if "/" in form and all(len(part) > 2 for part in parts):  # Sci/Tech is also Science and Technology
+        return starts + r"(?i:" + _SEPARATED.join(rf"{re.escape(part)}\w*" for part in parts) + ")" + ends
     spaced = re.sub(r"(\\&|/)", r"\\s*\1\\s*", re.escape(form))
     pattern = _SEPARATED.join(map(re.escape, parts)) if joined else re.sub(r"(?:\\[ -]|_)+", r"[\\s_-]+", spaced)
     if may_drop_accents:

@@ -55,8 +55,8 @@ class Progress:
     """step: optimizer steps taken. draws: rollout batches drawn. place: rows taken from the row order so far.
 
     leftovers: scored groups that the next batch begins with (dynamic sampling). gaps: the gap alarm's window.
-    alike_batches: rollout batches running whose rewrites were nearly all alike. policy_tokens: that the policy has read
-    and written, over all ranks. memory: the selection's, by the row's name.
+    alike_batches: rollout batches running whose rewrites were nearly all alike. memory: the selection's, by the row's
+    name. policy_tokens: that the policy has read and written, over all ranks.
     """
 
     step: int = 0
@@ -65,8 +65,8 @@ class Progress:
     leftovers: list[list[Scored]] = field(default_factory=list)
     gaps: list[float] = field(default_factory=list)
     alike_batches: int = 0
-    policy_tokens: tuple[int, int] = (0, 0)
     memory: dict[str, RowMemory] = field(default_factory=dict)
+    policy_tokens: tuple[int, int] = (0, 0)
 
     def to_json(self) -> bytes:
         """The record as JSON; `from_json` gives it back equal."""

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import struct
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -100,9 +101,11 @@ def check_wandb(run: Path, lines: list[dict[str, Any]], group: str = "") -> None
 
     (folder,) = (run / "wandb").glob("offline-run-*")
     history: list[dict[str, Any]] = []
-    for data in wandb_records(next(folder.glob("*.wandb"))):
-        record = wandb_internal_pb2.Record()
-        record.ParseFromString(data)
+    records, deadline = [], time.monotonic() + 20
+    while not any(record.HasField("exit") for record in records):  # W&B's own process writes on for a moment
+        assert time.monotonic() < deadline, "the file has no end"
+        records = [wandb_internal_pb2.Record.FromString(data) for data in wandb_records(*folder.glob("*.wandb"))]
+    for record in records:
         if record.HasField("history"):
             items = record.history.item
             history.append({"/".join(item.nested_key): json.loads(item.value_json) for item in items})

@@ -6,6 +6,7 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -163,9 +164,9 @@ def with_loss(**settings) -> Config:
 class ScriptedTrainer(Trainer):
     """A trainer whose groups come from a script: rewards of each group, batch after batch."""
 
-    def __init__(self, config: Config, batches: list[list[list[float]]]):
+    def __init__(self, config: Config, batches: list[list[list[float]]], *, affords: bool = True):
         self.config, self.progress, self.batches = config, Progress(), batches
-        self.objective = SimpleNamespace(affords=lambda size: True)
+        self.objective: Any = SimpleNamespace(affords=lambda num_rollouts: affords)
         self.groups_per_batch, self.num_generations = len(batches[0]), config.rollout.num_generations
 
     def _score_fresh_groups(self) -> list[list[Scored]]:
@@ -187,6 +188,13 @@ def test_dynamic_sampling_replaces_flat_groups_and_keeps_leftovers() -> None:
     rollouts, refills = trainer._collect()
     assert [r.reward for r in rollouts] == WIDE + SPREAD, "what was left over comes first"
     assert trainer.progress.leftovers == []
+
+
+def test_what_the_budget_does_not_afford_is_not_refilled() -> None:
+    trainer = ScriptedTrainer(with_loss(dynamic_sampling_refills=3), [[FLAT, SPREAD], [WIDE, WIDE]], affords=False)
+    rollouts, refills = trainer._collect()
+    assert refills == 0
+    assert [r.reward for r in rollouts] == SPREAD + FLAT
 
 
 def test_refills_are_bounded_and_flat_groups_then_fill_the_batch() -> None:
@@ -225,7 +233,7 @@ def test_progress_comes_back_from_json_as_it_was() -> None:
     verdict = Verdict("7", ("a", "b"), "a", None, True, 0.5)
     memory = RowMemory({"Say.": Candidate(3, "train")}, {"Say.": {"7": verdict}}, form={"Say.": -0.1}, best="Say.")
     memory.claim = Claim(False, 0.3, 4, 3, 20)
-    record = Progress(7, 9, 36, [[scored(0.1), scored(None)]], [0.05, 0.1], 2, (3, 4), {"sentiment": memory})
+    record = Progress(7, 9, 36, [[scored(0.1), scored(None)]], [0.05, 0.1], 2, {"sentiment": memory}, (3, 4))
     again = Progress.from_json(record.to_json())
     assert again == record
     assert isinstance(again.leftovers[0][0].row, InstructionRow)

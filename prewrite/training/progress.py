@@ -86,8 +86,8 @@ class Progress:
     leftovers: list[list[Scored]] = field(default_factory=list)
     gaps: list[float] = field(default_factory=list)
     alike_batches: int = 0
-    policy_tokens: tuple[int, int] = (0, 0)
     memory: dict[str, RowMemory] = field(default_factory=dict)
+    policy_tokens: tuple[int, int] = (0, 0)
     kept: dict[str, dict[str, Any]] = field(default_factory=dict)
     stage: int = 0
     stage_start: int = 0

@@ -211,8 +211,8 @@ def test_a_row_without_its_answer_is_named_with_its_column(refused: Refuse, tmp_
     ("setting", "words"),
     [
         ("max_prompt_length=8", "tokens; rollout.max_prompt_length is 8"),
-        ("dev_size=120", "dev_size=120 (of 20 rows) removed every row"),
-        ("dev_size=17", "sums train: 3 examples, fewer than reward.examples_per_rewrite 4"),
+        ("dev_size=120", "20 different train examples are too few for data.dev_size 120"),
+        ("dev_size=17", "beside reward.examples_per_rewrite 4: set data.dev_size to 10"),
     ],
 )
 def test_a_filter_that_leaves_no_row_is_named(refused: Refuse, tmp_path: Path, setting: str, words: str) -> None:

@@ -41,9 +41,9 @@ def test_rows_of_a_run_are_columns():
 
 def test_a_column_that_rows_lack_is_told_before_anything_is_paid():
     tasks = {"sst2": get_task("sst2")}
-    check_rows([get_reward("tests.trl_rewards:of_instructions")], [ROW], tasks)
+    check_rows([get_reward("tests.trl_rewards:of_instructions")], [ROW], tasks, {})
     with pytest.raises(UserError, match=r"only_math: it takes 'kind', and the rows have instruction, dataset_name"):
-        check_rows([get_reward("tests.trl_rewards:only_math")], [ROW], tasks)
+        check_rows([get_reward("tests.trl_rewards:only_math")], [ROW], tasks, {})
     with pytest.raises(UserError, match=r"it takes 'kind', and the rows have other"):
         score("only_math", ["a"], [{"other": 1}])
 

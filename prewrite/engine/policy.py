@@ -36,6 +36,7 @@ from prewrite.config import PolicySettings, TrainingSettings
 from prewrite.engine.distributed import World
 from prewrite.engine.packed_attention import PACKED, Packing, refuse_packing
 from prewrite.errors import UserError
+from prewrite.model_folder import refuse_no_model
 
 GRADIENT_BUCKET_NUMEL = 200_000_000  # gradients reduced at once
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
@@ -182,6 +183,7 @@ def load_tokenizer(settings: PolicySettings) -> Any:
 
     UserError where the folder or name holds no causal language model.
     """
+    refuse_no_model("policy.model", settings.model)
     try:
         config = AutoConfig.from_pretrained(settings.model)
         if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from prewrite.config import Config
+from prewrite.tasks.rows import row_names
 from prewrite.training.engines import Engines
 from prewrite.training.objectives.base import Objective
 from prewrite.training.objectives.held_out import HeldOutQuestions
@@ -55,6 +56,8 @@ def make_objective(stage: Stage, engines: Engines, progress: Progress) -> Object
     """What the trainer trains on."""
     config, data, task_model, journal = stage.config, stage.data, engines.task_model, engines.journal
     held_out = None
+    if journal is not None:
+        journal.row_names = dict(zip(data.rows, row_names(data.rows), strict=True))
     if journal is not None and data.dev:
         held_out = Selection(config, data, task_model, journal, progress)
     elif journal is not None:

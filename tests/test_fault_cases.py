@@ -373,7 +373,7 @@ def test_empty_texts_and_golds_are_counted_and_refused_or_dropped(
     with pytest.raises(UserError) as caught:
         golds(tmp_path, lines, "math")
     assert "row 2: the column 'text' is empty; data.empty=drop leaves" in str(caught.value)
-    assert "2 rows: rows.jsonl: row 2, row 4" in str(caught.value)
+    assert "(2 rows: row 2, row 4)" in str(caught.value)
     assert "row 5: the column 'label' is empty" in str(caught.value)
     assert golds(tmp_path, lines, "math", "drop") == ["1", "2"]
     assert "3 rows with an empty text or gold are left out (data.empty): rows.jsonl: row 2, row 4, row 5" in caplog.text

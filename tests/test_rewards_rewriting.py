@@ -4,7 +4,7 @@ import pytest
 
 from prewrite.asking import ALONE, MINI_BATCH, SUBJECT_BATCH, TEMPLATE
 from prewrite.asking.cleaning import clean_rewrite
-from prewrite.asking.questions import instruction_questions
+from prewrite.asking.questions import Question
 from prewrite.asking.template import brace_tags, fill_template, has_right_tags
 from prewrite.errors import UserError
 from prewrite.rewards import (
@@ -131,7 +131,7 @@ def test_what_is_asked():
         [Call("Say: {text}")],
         [Call("Say: It's {fine}.", SST2.labels)],
     ]
-    (question,) = instruction_questions(SST2, ["Say."], [example])
+    question = Question(MINI_BATCH, SST2, InstructionRow("Say.", "sst2"), "Say.", [example])
     assert [call.choices for call in question.calls("free_text")] == [()]
     assert [call.choices for call in question.calls("forced_choice")] == [SST2.labels]
 

@@ -7,6 +7,7 @@ from prewrite.asking.guards import Fault
 from prewrite.asking.mini_batch import MiniBatch
 from prewrite.errors import UserError
 from prewrite.tasks.base import Task
+from prewrite.tasks.rows import unknown_tags
 from prewrite.types import Call, Example, InstructionRow
 
 # A brace tag is {name}. LaTeX's arguments (\boxed{answer}, \frac{a}{b}, x_{n}) are read first, so they are none.
@@ -25,9 +26,7 @@ class Template(MiniBatch):
         return bool(row.tags)
 
     def check_row(self, row: InstructionRow, task: Task, examples: Sequence[Example], reward: str) -> None:
-        columns = list(dict.fromkeys(column for example in examples for column in (*example.fields, *example.columns)))
-        known = columns or list(task.fields)
-        unknown = [tag for tag in row.tags if tag not in known]
+        unknown, known = unknown_tags(row, task, examples)
         if unknown or not row.tags:
             given = f"the tag {unknown[0]!r} of the row" if unknown else "a row without tags"
             raise UserError(

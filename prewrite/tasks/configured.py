@@ -24,7 +24,7 @@ class ConfiguredTasks:
 
     def __init__(self, config: Config | None = None):
         self._knows_own = config is not None
-        self._own, faults = _own_tasks(config.custom_tasks if config else ())
+        self._own, faults = own_tasks(config.custom_tasks if config else ())
         self._words: dict[str, Task] = {}
         for name, words in (config.data.labels if config else {}).items():
             try:
@@ -106,7 +106,7 @@ def unnamed_labels(task: Task, instruction: str) -> list[str]:
     ]
 
 
-def _own_tasks(settings: Sequence[CustomTaskSettings]) -> tuple[list[Task], list[str]]:
+def own_tasks(settings: Sequence[CustomTaskSettings]) -> tuple[list[Task], list[str]]:
     """(the tasks that have no fault, the faults)."""
     own: list[Task] = []
     shipped = {bare_name(name): task.name for task in TASKS.values() for name in (task.name, *task.aliases)}

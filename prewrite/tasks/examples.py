@@ -1,7 +1,7 @@
 """From a source's rows to examples, with every fault of the rows at once, by file and line."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from prewrite.errors import UserError
@@ -31,7 +31,6 @@ def make_examples(
     *,
     label: str,
     empty: Empty,
-    tell: Callable[..., None] = log.warning,
 ) -> list[Example]:
     """The examples of placed rows ("train.csv: row 3 (line 4)", and the row), numbered from 1 where they have no id.
 
@@ -60,26 +59,27 @@ def make_examples(
     if places:
         raise UserError("\n".join(_told(task, places)))
     if dropped:
-        tell(
-            "%s: %d rows with an empty text or gold are left out (data.empty): %s",
-            task.name,
-            len(dropped),
-            _short(dropped),
+        log.warning(
+            "%s: %d rows with an empty text or gold are left out (data.empty): %s%s",
+            *(task.name, len(dropped), dropped[0].partition(": ")[0] + ": ", _short(dropped)),
         )
     return examples
 
 
 def _told(task: Task, places: dict[str, list[str]]) -> list[str]:
     lines = [
-        f"{task.name}: {own[0]}: {fault}" + (f" So are {len(own)} rows: {_short(own)}." if len(own) > 1 else "")
+        f"{task.name}: {own[0]}: {fault}" + (f" ({len(own)} rows: {_short(own)})" if len(own) > 1 else "")
         for fault, own in list(places.items())[:_KINDS_TOLD]
     ]
     return lines + ([f"{task.name}: and {len(places) - _KINDS_TOLD} faults more."] if len(places) > _KINDS_TOLD else [])
 
 
 def _short(places: Sequence[str]) -> str:
-    shown = [place.partition(": ")[2] if number else place for number, place in enumerate(places[:_PLACES_TOLD])]
-    return ", ".join(shown) + (", ..." if len(places) > _PLACES_TOLD else "")
+    """The first places, those of one file without its name."""
+    file = places[0].partition(": ")[0] + ": "
+    return ", ".join(place.removeprefix(file) for place in places[:_PLACES_TOLD]) + (
+        ", ..." if len(places) > _PLACES_TOLD else ""
+    )
 
 
 def _repeated(ids: Sequence[str]) -> list[str]:

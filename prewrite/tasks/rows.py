@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from prewrite.errors import UserError
+from prewrite.tasks.base import Task
 from prewrite.types import Example, InstructionRow
 
 LEAST_DEV = 50  # examples of a subject or level held out, below which rewrites cannot be told apart
@@ -34,6 +35,13 @@ def own_examples(row: InstructionRow, examples: Sequence[Example]) -> Sequence[E
         for example in examples
         if subject in (None, _bare(example.subject)) and level in (None, _bare(example.level))
     ]
+
+
+def unknown_tags(row: InstructionRow, task: Task, examples: Sequence[Example]) -> tuple[list[str], list[str]]:
+    """(the row's tags that are no column of the examples, the columns)."""
+    columns = list(dict.fromkeys(column for example in examples for column in (*example.fields, *example.columns)))
+    known = columns or list(task.fields)
+    return [tag for tag in row.tags if tag not in known], known
 
 
 def is_whole(row: InstructionRow) -> bool:

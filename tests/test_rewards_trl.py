@@ -100,6 +100,22 @@ def test_a_reward_is_tried_on_a_file(tmp_path, capsys):
     assert lines_of(capsys, "length_penalty", str(path))[0].split()[0] == "-0.5"  # (1600 - 800) / (2400 - 800)
 
 
+def test_a_reward_of_answers_is_tried_on_a_file_with_verdicts(tmp_path, capsys):
+    path = tmp_path / "rows.jsonl"
+    rows = [
+        {"completion": "Add.", "instruction": "Sum.", "dataset_name": "gsm8k", "verdicts": [True, {"correct": False}]},
+        {"completion": "Do.", "instruction": "Sum.", "dataset_name": "gsm8k", "verdicts": [True, None]},
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    assert lines_of(capsys, "accuracy_math_reward", str(path)) == [
+        "     0.5  Add.", "       -  Do.", "mean 0.5 over 1; 1 without a verdict, or another reward's",
+    ]  # fmt: skip
+    for row, told in (({"verdicts": 5}, "`verdicts` is no list"), ({"verdicts": [True]}, "the column `dataset_name`")):
+        path.write_text(json.dumps({"completion": "Add.", "instruction": "Sum."} | row), encoding="utf-8")
+        assert main(["accuracy_math_reward", str(path)]) == 2
+        assert told in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -152,7 +152,12 @@ def score_completions(
             f"score_completions: {len(completions)} completions and {len(rows)} rows; give one row for each."
         )
     if reward.asking is not None and evaluations is None:
-        raise UserError(f"reward {name} needs the task model's answers: give evaluations=, one for each completion.")
+        raise UserError(
+            f"reward {name} needs the task model's answers: give evaluations=, one for each completion (in a file the "
+            "column `verdicts`, as [true, false])."
+        )
+    if not tasks and (reward.kinds != KINDS or "tasks" in inspect.signature(reward.function).parameters):
+        raise UserError(f"reward {name} reads the rows' tasks: give tasks= (in a file the column `dataset_name`).")
     samples = [Sample((), (), (), text, finish_reason="stop") for text in completions]
     scores = reward.score(
         samples,

@@ -111,6 +111,17 @@ def test_a_fault_that_every_rank_meets_is_told_by_the_first_of_a_machine(
         (["num_generations=5"], ["num_generations", "whole number of groups"]),
         ([], ["nothing answers", "127.0.0.1:9"]),
         (["base_url=null", "task_model.model=configs"], ["task_model.model", "no config.json"]),
+        (["policy.model=models/smol"], ["policy.model 'models/smol': no such folder"]),
+        (['data.labels={"sentiment": {"nice": "good"}}'], ["data.labels.sentiment", "'nice' is no label"]),
+        (['data.labels={"sentiment": {"positive": true}}'], ["data.labels.sentiment.positive", "in quotes"]),
+        (
+            [
+                *("instructions_file=tests/hand_made/template_rows.jsonl", "data.tasks=[]"),
+                *('reward_funcs=["template_accuracy_math_reward"]', "local_dir=tests/hand_made", "dev_size=1"),
+                "examples_per_rewrite=1",
+            ],
+            ["template_accuracy_math_reward: the tag 'author' of the row", "problem"],
+        ),
     ],
 )
 def test_bad_input_is_one_message(refused: Refuse, settings: list[str], words: list[str]) -> None:

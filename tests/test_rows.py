@@ -168,20 +168,21 @@ def test_every_row_has_a_dev_share_of_its_own() -> None:
     assert len(own_examples(rows[2], dev)) == 100
     train, dev = cut_dev(rows[1:], pool, dev_size=100, least_train=16)
     assert len(own_examples(rows[1], dev)) == 70, "half of 140"
+    assert len(cut_dev(rows[1:2], examples(a_1=70), dev_size=100, least_train=16)[1]) == 50, "the least that tells"
 
 
 @pytest.mark.parametrize(
     ("row", "size", "told"),
     [
-        (InstructionRow("x", "m", "a"), 200, "m/a: 98 train examples, of which half, 49, would be held out (dev)"),
-        (InstructionRow("x", "m", "c"), 200, "m/c: none of the 398 train examples is of it. Their subjects are a, b"),
-        (InstructionRow("x", "m"), 390, "too few for data.dev_size 390 beside reward.examples_per_rewrite 16: set "),
-        (InstructionRow("x", "m"), 390, "set data.dev_size to 199"),
+        (InstructionRow("x", "m", "a"), 200, "m/a: 60 train examples, of which 44 could be held out (dev)"),
+        (InstructionRow("x", "m", "c"), 200, "m/c: none of the 360 train examples is of it. Their subjects are a, b"),
+        (InstructionRow("x", "m"), 350, "too few for data.dev_size 350 beside reward.examples_per_rewrite 16: set "),
+        (InstructionRow("x", "m"), 350, "set data.dev_size to 180"),
     ],
 )
 def test_a_share_that_is_too_small_is_refused_with_what_to_set(row: InstructionRow, size: int, told: str) -> None:
     with pytest.raises(UserError) as caught:
-        cut_dev([row], examples(a_1=98, b_1=300), dev_size=size, least_train=16)
+        cut_dev([row], examples(a_1=60, b_1=300), dev_size=size, least_train=16)
     assert told in str(caught.value)
 
 

@@ -169,6 +169,8 @@ def _describe(fault: Any) -> str:
     hint = ""
     if isinstance(given, str) and fault["type"].startswith(("int", "float", "bool")):
         hint = " (write numbers and true/false without quotes)"
+    elif isinstance(given, bool | int | float) and fault["type"].startswith("string"):
+        hint = " (write it in quotes)"
     elif isinstance(given, str) and fault["type"].startswith("list"):
         hint = """ (a list, as in --set 'data.tasks=["sst2"]')"""
         if given.startswith("[") and '"' not in given:

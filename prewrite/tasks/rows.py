@@ -53,7 +53,7 @@ def cut_dev(
     rows: Sequence[InstructionRow], pool: Sequence[Example], *, dev_size: int, least_train: int
 ) -> tuple[list[Example], list[Example]]:
     """(train, dev) of a task: of each row's own examples the first `dev_size` of the shuffled pool are dev; of a
-    subject or level at most half.
+    subject or level at most half, or LEAST_DEV.
 
     least_train: train examples that a row cannot do without. Raises UserError, with every row's fault, where a row has
     too few examples, and says what to set.
@@ -62,7 +62,8 @@ def cut_dev(
     faults = []
     for name, row in zip(row_names(rows), rows, strict=True):
         own = own_examples(row, pool)
-        size = dev_size if is_whole(row) else min(dev_size, len(own) // 2)
+        most = dev_size if is_whole(row) else max(len(own) // 2, min(LEAST_DEV, len(own) - least_train), 0)
+        size = min(dev_size, most)
         held_out |= {example.id for example in own[:size]}
         if fault := _too_few(name, row, pool, len(own), size, dev_size, least_train):
             faults.append(fault)
@@ -87,9 +88,9 @@ def _too_few(
         )
     if not is_whole(row) and size < min(LEAST_DEV, dev_size):
         return (
-            f"{name}: {own} train examples, of which half, {size}, would be held out (dev): with fewer than "
-            f"{LEAST_DEV} rewrites cannot be told apart. Leave its level or subject out, or bring more examples; for a "
-            f"mere try set data.dev_size to {max(1, size)}."
+            f"{name}: {own} train examples, of which {size} could be held out (dev): with fewer than {LEAST_DEV} "
+            "rewrites cannot be told apart. Leave its level or subject out, or bring more examples; for a mere try set "
+            f"data.dev_size to {max(1, size)}."
         )
     if own - size >= least_train:
         return ""

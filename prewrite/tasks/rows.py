@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 
 from prewrite.errors import UserError
 from prewrite.tasks.base import Task
@@ -102,6 +103,7 @@ def _too_few(
     )
 
 
+@lru_cache(maxsize=4096)
 def _bare(name: str | None) -> str | None:
     if name is None:
         return None

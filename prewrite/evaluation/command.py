@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from prewrite.asking import MINI_BATCH, TEMPLATE
 from prewrite.asking.questions import Question, Scoring, answers_bar, evaluate
@@ -65,6 +66,12 @@ def evaluate_prompts(arguments: argparse.Namespace) -> tuple[Report | RowsReport
     ]
     evaluations = iter(_evaluate(setup, questions))
     reports = [_report(arguments, setup, part, [next(evaluations) for _ in part.by_role]) for part in parts]
+    if all(row.summary.accuracy is None for report in reports for row in report.rows):
+        raise UserError(
+            f"task {', '.join(dict.fromkeys(part.task.name for part in parts))}: none of "
+            f"{sum(report.rows[0].summary.n for report in reports)} test examples has a verdict under any instruction; "
+            f"look at the task model {setup.task_model.model} and at the gold answers"
+        )
     if len(reports) == 1:
         return reports[0], out
     return RowsReport(row_names([part.row for part in parts]), reports), out
@@ -72,39 +79,34 @@ def evaluate_prompts(arguments: argparse.Namespace) -> tuple[Report | RowsReport
 
 def _parts(arguments: argparse.Namespace, setup: "_Setup") -> list[_Part]:
     wanted = setup.tasks.get(arguments.task) if arguments.task else None
-    told_apart = prompt_rows(arguments.prompts, setup.canonical)
-    rows = [row for row in told_apart if wanted is None or row.dataset_name == wanted.name]
-    if not rows and wanted is None:
+    lines_of: dict[InstructionRow, list[dict[str, Any]] | None] = {
+        row: lines
+        for row, lines in prompt_rows(arguments.prompts, setup.canonical).items()
+        if wanted is None or row.dataset_name == wanted.name
+    }
+    if not lines_of and wanted is None:
         raise UserError(f"{arguments.prompts}: it names no task; give one with --task")
-    tasks = {row.dataset_name: setup.tasks.get(row.dataset_name) for row in rows} or {wanted.name: wanted}
+    if not lines_of and wanted is not None:
+        lines_of = {InstructionRow("", wanted.name): None}
+    tasks = {row.dataset_name: setup.tasks.get(row.dataset_name) for row in lines_of}
     tests = {
         name: load_examples(task, "test", local_dir=setup.local_dir, empty=setup.empty) for name, task in tasks.items()
     }
     parts = []
-    for row in rows or [None]:
-        task = tasks[row.dataset_name] if row else next(iter(tasks.values()))
-        prompts = read_prompts(arguments.prompts, task.name, setup.canonical, row)
-        asked = row or InstructionRow("", task.name)
-        test = require_rows(
-            list(own_examples(asked, tests[task.name])),
-            f"{task.name} test",
-            f"subject={asked.subject!r}, level={asked.level!r}",
-        )
-        if asked.tags:
-            TEMPLATE.check_row(asked, task, test, str(arguments.prompts))
-        by_role, notes = _to_evaluate(prompts, task, arguments.top_k, num_rows=len(rows))
-        parts.append(_Part(asked, task, prompts, by_role, notes, test))
+    for row, lines in lines_of.items():
+        task, filtered_by = tasks[row.dataset_name], f"subject={row.subject!r}, level={row.level!r}"
+        test = require_rows(list(own_examples(row, tests[task.name])), f"{task.name} test", filtered_by)
+        if row.tags:
+            TEMPLATE.check_row(row, task, test, str(arguments.prompts))
+        prompts = read_prompts(arguments.prompts, task.name, setup.canonical, lines)
+        by_role, notes = _to_evaluate(prompts, task, arguments.top_k, num_rows=len(lines_of))
+        parts.append(_Part(row, task, prompts, by_role, notes, test))
     return parts
 
 
 def _report(arguments: argparse.Namespace, setup: "_Setup", part: _Part, evaluations: Sequence[Evaluation]) -> Report:
     task, settings = part.task, setup.task_model
     rows = make_rows(task, part.by_role, evaluations)
-    if all(row.summary.accuracy is None for row in rows):
-        raise UserError(
-            f"task {task.name}: none of {rows[0].summary.n} test examples has a verdict under any instruction; look at "
-            f"the task model {settings.model} and at the gold answers"
-        )
     where = ", ".join(settings.base_urls) or "a server started here"
     of = "".join(f", {name} {value}" for name in ("subject", "level") if (value := getattr(part.row, name)))
     return Report(

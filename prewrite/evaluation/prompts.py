@@ -48,33 +48,32 @@ class Prompts:
     notes: tuple[str, ...] = ()
 
 
-def prompt_rows(path: Path, canonical: Callable[[str], str] = str) -> list[InstructionRow]:
-    """The rows that a prompts file tells apart: of a log those that were rewritten; of a JSONL list with
-    `dataset_name` one a task, subject, level and tags, with "" for its instruction. [] for other lists."""
+def prompt_rows(path: Path, canonical: Callable[[str], str] = str) -> dict[InstructionRow, list[dict[str, Any]]]:
+    """The rows that a prompts file tells apart, each with its lines.
+
+    Of a log those that were rewritten; of a JSONL list with `dataset_name` one a task, subject, level and tags, with ""
+    for its instruction. {} for other lists.
+    """
     if path.suffix.lower() != ".jsonl":
-        return []
+        return {}
     lines = read_rows(path)
     is_log = "rewrite" in lines[0]
     if not is_log and all(line.get("dataset_name") is None for line in lines):
-        return []
-    return list(dict.fromkeys(_row_of(line, path, i, canonical, is_log) for i, line in enumerate(lines, 1)))
-
-
-def _row_of(
-    line: dict[str, Any], path: Path, number: int, canonical: Callable[[str], str], is_log: bool
-) -> InstructionRow:
-    row = instruction_row(line, f"{path}: row {number}")
-    return replace(
-        row,
-        dataset_name=canonical(row.dataset_name),
-        instruction=row.instruction.strip() if is_log else "",
-        information=None,
-        answer=None,
-    )
+        return {}
+    rows: dict[InstructionRow, list[dict[str, Any]]] = {}
+    for number, line in enumerate(lines, start=1):
+        row = instruction_row(line, f"{path}: row {number}")
+        instruction = row.instruction.strip() if is_log else ""
+        key = replace(row, dataset_name=canonical(row.dataset_name), instruction=instruction)
+        rows.setdefault(replace(key, information=None, answer=None), []).append(line)
+    return rows
 
 
 def read_prompts(
-    path: str | Path, task: str, canonical: Callable[[str], str] = str, row: InstructionRow | None = None
+    path: str | Path,
+    task: str,
+    canonical: Callable[[str], str] = str,
+    lines: Sequence[dict[str, Any]] | None = None,
 ) -> Prompts:
     """Reads a prompts file by its ending.
 
@@ -82,7 +81,7 @@ def read_prompts(
     then what `dev.jsonl` has, by estimate or dev score, the others by mean reward), with `instruction` a list, in file
     order. `.txt`: one instruction a line, in file order. Blank lines are skipped. A rewrite without a finite score or
     reward is never a candidate, nor is the initial instruction. Task names are compared after `canonical`.
-    row: one of `prompt_rows`, whose candidates may then be none; None = the whole file's.
+    lines: those of one of `prompt_rows`, whose candidates may then be none; None = the whole file's.
 
     Raises UserError where the file can't be read, holds no instruction, or has a broken line before its last; a cut
     last line (of a killed run) is left out with a warning.
@@ -95,15 +94,10 @@ def read_prompts(
             f"{path}: its ending is {path.suffix!r}; give a run's log.jsonl, a .jsonl list with the key "
             "`instruction`, or a .txt file with one instruction a line"
         )
-    rows = read_rows(path)
+    rows = read_rows(path) if lines is None else list(lines)
     if "rewrite" in rows[0]:
-        return _read_log(path, rows, task, canonical, row)
-    texts = [
-        _text(line, "instruction", path, number)
-        for number, line in enumerate(rows, 1)
-        if row is None or _row_of(line, path, number, canonical, is_log=False) == row
-    ]
-    return Prompts(_in_file_order(texts, path))
+        return _read_log(path, rows, task, canonical, is_one_row=lines is not None)
+    return Prompts(_in_file_order((_text(row, "instruction", path, i) for i, row in enumerate(rows, 1)), path))
 
 
 def finite(value: object) -> float | None:
@@ -122,11 +116,9 @@ class _LoggedRollout:
 
 
 def _read_log(
-    path: Path, rows: list[dict[str, Any]], task: str, canonical: Callable[[str], str], of: InstructionRow | None
+    path: Path, rows: list[dict[str, Any]], task: str, canonical: Callable[[str], str], *, is_one_row: bool
 ) -> Prompts:
-    if of is not None:
-        rows = [line for i, line in enumerate(rows, 1) if _row_of(line, path, i, canonical, is_log=True) == of]
-    name = None if of is None else rows[0].get("row")
+    name = rows[0].get("row") if is_one_row else None
     log = [
         _LoggedRollout(
             canonical(_text(row, "dataset_name", path, number)),
@@ -160,7 +152,7 @@ def _read_log(
     candidates += [c for c in by_dev if c.instruction not in chosen]
     candidates += [Candidate(text, "mean reward", mean_reward[text], len(rewards[text])) for text in by_reward]
     candidates = [c for c in candidates if c.instruction and c.instruction != initials[0]]
-    if not candidates and of is None:
+    if not candidates and not is_one_row:
         raise UserError(
             f"{path}: {len(log)} rollouts, but no rewrite that has a reward and differs from the initial "
             "instruction; there is nothing to evaluate"

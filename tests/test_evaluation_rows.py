@@ -78,6 +78,19 @@ def test_each_row_of_a_log_is_scored_on_its_own(run_folder: Path, capsys: pytest
     assert written["reports"][3]["labels"] == ["False", "True"]
 
 
+def test_a_row_whose_run_kept_its_initial_instruction_is_measured_with_it(
+    run_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    best = {
+        name: {"task": row["dataset_name"], "instruction": BETTER[0]} for row, name in zip(ROWS, NAMES, strict=True)
+    }
+    best["boolq"]["instruction"] = "True or False?"
+    (run_folder / "best.json").write_text(json.dumps(best))
+    with FaultServer(seven_with_care) as server:
+        assert run(run_folder, server) == 0
+    assert "mean of 4 rows: initial 0.0, best 50.0" in capsys.readouterr().out
+
+
 def test_a_task_picks_its_rows(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with FaultServer(seven_with_care) as server:
         assert run(run_folder, server, "--task", "boolq") == 0

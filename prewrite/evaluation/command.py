@@ -199,6 +199,8 @@ def _to_evaluate(
         top_k = top_k or (DEFAULT_TOP_K_OF_A_LOG if num_rows < 2 else 1)
     known = {baseline.instruction for baseline in by_role.values()}
     candidates = [candidate for candidate in prompts.candidates if candidate.instruction not in known]
+    if num_rows > 1 and prompts.keeps_initial:
+        candidates = []  # its winner, of which the rows' mean is
     if not candidates and num_rows < 2:
         raise UserError(f"task {task.name}: the prompts hold only the initial instruction; nothing is to be compared")
     chosen = candidates[:top_k]

@@ -39,13 +39,14 @@ class Prompts:
 
     initial: the run's initial instruction; None where the file is no log.
     ranking_tasks: the log's tasks whose rows were ranked: the one asked for where the log has it, else all of its own.
-    notes: what the reader should be told about the file.
+    notes: what the reader should be told about the file. keeps_initial: the run itself found nothing better.
     """
 
     candidates: tuple[Candidate, ...]
     initial: str | None = None
     ranking_tasks: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    keeps_initial: bool = False
 
 
 def prompt_rows(path: Path, canonical: Callable[[str], str] = str) -> dict[InstructionRow, list[dict[str, Any]]]:
@@ -157,7 +158,7 @@ def _read_log(
             f"{path}: {len(log)} rollouts, but no rewrite that has a reward and differs from the initial "
             "instruction; there is nothing to evaluate"
         )
-    return Prompts(tuple(candidates), initials[0], tasks, tuple(notes))
+    return Prompts(tuple(candidates), initials[0], tasks, tuple(notes), keeps_initial=chosen == {initials[0]})
 
 
 def _read_dev(

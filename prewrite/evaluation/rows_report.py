@@ -21,6 +21,8 @@ class RowsReport:
         """A line a row, the means, and the texts of the instructions."""
         lines = [f"{name}: {value}" for name, value in self.reports[0].facts.items()]
         lines += [f"note: {note}" for note in dict.fromkeys(note for report in self.reports for note in report.notes)]
+        if any(report.is_limited for report in self.reports):
+            lines.append("note: ONLY THE FIRST test examples of each row (--limit)")
         lines += ["", *table_lines([self._head(), *map(self._line, self.names, self.reports)]), ""]
         lines.append("scores: accuracy in percent with 95% intervals, on each row's own test examples")
         mean = self._mean()

@@ -221,7 +221,7 @@ def test_tags_in_both_spellings_name_any_column(tags: Any, tmp_path: Path) -> No
 def test_an_instruction_without_tags_stands_before_the_fields() -> None:
     row, example = InstructionRow("Solve.", "gsm8k", tags=("problem",)), Example("1", {"problem": "1 + 1?"}, "2")
     (call,) = TEMPLATE.calls(get_task("gsm8k"), row, "Solve it.", [example], ())
-    assert call.query == "Solve it.\nProblem: 1 + 1?"
+    assert call.query == "Solve it.\nQuestion: 1 + 1?"
 
 
 @pytest.mark.parametrize("tag", ["author", "answer", "solution"])

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 class InstructionRow:
     """One row of instruction data: what the policy is asked to rewrite, and the task whose examples score it.
 
+    subject, level: what its examples are of; None = any. tags: the columns that its template shows.
     answer: the gold of a row that is itself a problem (`prewrite_accuracy_reward`); several where any of them is right.
     """
 
@@ -26,6 +27,7 @@ class Example:
 
     fields: the texts that the query shows, by column name, in the task's own order.
     target: the gold; several where any of them is right (open questions).
+    columns: its row's further columns as texts, which a template may show; never the gold or the solution.
     """
 
     id: str
@@ -34,6 +36,7 @@ class Example:
     subject: str | None = None
     level: str | None = None
     solution: str | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

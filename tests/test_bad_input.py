@@ -111,6 +111,17 @@ def test_a_fault_that_every_rank_meets_is_told_by_the_first_of_a_machine(
         (["num_generations=5"], ["num_generations", "whole number of groups"]),
         ([], ["nothing answers", "127.0.0.1:9"]),
         (["base_url=null", "task_model.model=configs"], ["task_model.model", "no config.json"]),
+        (["policy.model=models/smol"], ["policy.model 'models/smol': no such folder"]),
+        (['data.labels={"sentiment": {"nice": "good"}}'], ["data.labels.sentiment", "'nice' is no label"]),
+        (['data.labels={"sentiment": {"positive": true}}'], ["data.labels.sentiment.positive", "in quotes"]),
+        (
+            [
+                *("instructions_file=tests/hand_made/template_rows.jsonl", "data.tasks=[]"),
+                *('reward_funcs=["template_accuracy_math_reward"]', "local_dir=tests/hand_made", "dev_size=1"),
+                "examples_per_rewrite=1",
+            ],
+            ["template_accuracy_math_reward: the tag 'author' of the row", "problem"],
+        ),
     ],
 )
 def test_bad_input_is_one_message(refused: Refuse, settings: list[str], words: list[str]) -> None:
@@ -211,8 +222,8 @@ def test_a_row_without_its_answer_is_named_with_its_column(refused: Refuse, tmp_
     ("setting", "words"),
     [
         ("max_prompt_length=8", "tokens; rollout.max_prompt_length is 8"),
-        ("dev_size=120", "dev_size=120 (of 20 rows) removed every row"),
-        ("dev_size=17", "sums train: 3 examples, fewer than reward.examples_per_rewrite 4"),
+        ("dev_size=120", "20 different train examples are too few for data.dev_size 120"),
+        ("dev_size=17", "beside reward.examples_per_rewrite 4: set data.dev_size to 10"),
     ],
 )
 def test_a_filter_that_leaves_no_row_is_named(refused: Refuse, tmp_path: Path, setting: str, words: str) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from prewrite.config.loading import check_world, load_config
-from prewrite.tasks import get_task
+from prewrite.tasks.configured import ConfiguredTasks
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.json"))
 RANKS = {"quickstart": (1, 2), "sst2": (1, 2), "math": (8,)}
@@ -20,6 +20,6 @@ def test_config_loads(path):
     config = load_config(path)
     assert config.run_name == path.stem
     for task in config.data.tasks:
-        assert get_task(task).name == task
+        assert ConfiguredTasks(config).get(task).name == task
     for ranks in RANKS.get(path.stem, (1,)):
         check_world(config, ranks)

@@ -20,6 +20,7 @@ from prewrite.engine.chat_template import render_request
 from prewrite.engine.task_model import TaskModel
 from prewrite.engine.task_wire import retry_after_seconds
 from prewrite.errors import UserError
+from prewrite.tasks.examples import Empty
 from prewrite.tasks.files import read_instruction_rows, read_rows
 from prewrite.tasks.loading import load_examples
 from prewrite.tasks.own import task_from_settings
@@ -173,14 +174,14 @@ def evaluated(behaviour: Callable[[dict[str, Any], int], Reply], folder: Path, *
         return evaluate.main([*given, *served, *arguments])
 
 
-def golds(folder: Path, line: str, kind: str) -> list[Any]:
+def golds(folder: Path, line: str, kind: str, empty: Empty = "refuse") -> list[Any]:
     (folder / "rows.jsonl").write_text(line + "\n", encoding="utf-8")
     file = str(folder / "rows.jsonl")
     task = task_from_settings(
         name="own", kind=kind, fields={"text": "Text"}, target="label", train_file=file, test_file=file,
         default_instruction="Say it.", labels=[0, 1] if kind == "classification" else [],
     )  # fmt: skip
-    return [example.target for example in load_examples(task, "test")]
+    return [example.target for example in load_examples(task, "test", empty=empty)]
 
 
 @pytest.mark.parametrize(
@@ -364,9 +365,20 @@ def test_a_gold_that_is_none_is_refused(tmp_path: Path, kind: str, gold: str) ->
         golds(tmp_path, f'{{"text": "a", "label": {gold}}}', kind)
 
 
-def test_empty_texts_are_counted_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    lines = [json.dumps({"text": text, "label": "1"}) for text in ("a", " ", "b", "")]
-    assert len(golds(tmp_path, "\n".join(lines), "math")) == 4
+def test_empty_texts_and_golds_are_counted_and_refused_or_dropped(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cells = (("a", "1"), (" ", "1"), ("b", "2"), ("", "1"), ("c", " "))
+    lines = "\n".join(json.dumps({"text": text, "label": gold}) for text, gold in cells)
+    with pytest.raises(UserError) as caught:
+        golds(tmp_path, lines, "math")
+    assert "row 2: the column 'text' is empty; data.empty=drop leaves" in str(caught.value)
+    assert "(2 rows: row 2, row 4)" in str(caught.value)
+    assert "row 5: the column 'label' is empty" in str(caught.value)
+    assert golds(tmp_path, lines, "math", "drop") == ["1", "2"]
+    assert "3 rows with an empty text or gold are left out (data.empty): rows.jsonl: row 2, row 4, row 5" in caplog.text
+    lines = "\n".join(lines.split("\n")[:4])
+    assert golds(tmp_path, lines, "math", "keep") == ["1", "1", "2", "1"]
     assert "2 of 4 rows have an empty text (the first: own_test-2)" in caplog.text
 
 

@@ -3,9 +3,8 @@
 import pytest
 
 from prewrite.asking import ALONE, MINI_BATCH, SUBJECT_BATCH, TEMPLATE
-from prewrite.asking.base import rows_of_subject
 from prewrite.asking.cleaning import clean_rewrite
-from prewrite.asking.questions import instruction_questions
+from prewrite.asking.questions import Question
 from prewrite.asking.template import brace_tags, fill_template, has_right_tags
 from prewrite.errors import UserError
 from prewrite.rewards import (
@@ -18,6 +17,7 @@ from prewrite.rewards import (
     score_completions,
 )
 from prewrite.tasks import get_task
+from prewrite.tasks.rows import own_examples
 from prewrite.types import Answer, Call, Evaluation, Example, InstructionRow, Sample, Verdict
 
 MATH, SST2, NQ = get_task("gsm8k"), get_task("sst2"), get_task("nq_open")
@@ -81,8 +81,8 @@ def test_split_counts_the_problems_of_the_rows_subject_alone():
     evaluations = [evaluation(MATH, True, True, False)] * 4
     found = score("accuracy_math_reward_split", [MATH] * 4, evaluations, rows, examples=[drawn] * 4)
     assert found == [0.5, 1.0, None, NOT_MY_ROW]
-    assert [example.id for example in rows_of_subject(rows[0], drawn)] == ["0", "2"]
-    assert rows_of_subject(rows[3], drawn) == drawn
+    assert [example.id for example in own_examples(rows[0], drawn)] == ["0", "2"]
+    assert own_examples(rows[3], drawn) == drawn
 
 
 def test_a_template_with_wrong_tags_is_worth_minus_one():
@@ -112,10 +112,10 @@ def test_a_template_is_filled_in_one_pass():
     assert fill_template("Q: {problem} \\boxed{x}", tags, example) == "Q: What is {problem} in {x}? \\1 %s \\boxed{x}"
     assert has_right_tags("Q: {problem}", tags)
     assert not has_right_tags("Q:", tags)
-    TEMPLATE.check_row(InstructionRow("Solve.", "gsm8k", tags=tags), MATH, "a reward")
+    TEMPLATE.check_row(InstructionRow("Solve.", "gsm8k", tags=tags), MATH, [], "a reward")
     for wrong in (("question",), ()):
         with pytest.raises(UserError, match="problem"):
-            TEMPLATE.check_row(InstructionRow("Solve.", "gsm8k", tags=wrong), MATH, "a reward")
+            TEMPLATE.check_row(InstructionRow("Solve.", "gsm8k", tags=wrong), MATH, [], "a reward")
 
 
 def test_what_is_asked():
@@ -131,7 +131,7 @@ def test_what_is_asked():
         [Call("Say: {text}")],
         [Call("Say: It's {fine}.", SST2.labels)],
     ]
-    (question,) = instruction_questions(SST2, ["Say."], [example])
+    question = Question(MINI_BATCH, SST2, InstructionRow("Say.", "sst2"), "Say.", [example])
     assert [call.choices for call in question.calls("free_text")] == [()]
     assert [call.choices for call in question.calls("forced_choice")] == [SST2.labels]
 
@@ -265,13 +265,15 @@ def test_a_task_that_no_reward_scores_is_refused():
 def test_a_row_without_what_a_reward_reads_in_it_is_refused():
     tasks = {"gsm8k": MATH, "sst2": SST2}
     rewards = [REWARDS["prewrite_accuracy_reward"], REWARDS["length_penalty"]]
-    check_rows(rewards, [InstructionRow("1 + 1?", "gsm8k", answer="2")], tasks)
+    check_rows(rewards, [InstructionRow("1 + 1?", "gsm8k", answer="2")], tasks, {})
     with pytest.raises(UserError, match=r"without `answer` \('1 \+ 2\?'\)"):
-        check_rows(rewards, [InstructionRow("1 + 1?", "gsm8k", answer="2"), InstructionRow("1 + 2?", "gsm8k")], tasks)
+        check_rows(
+            rewards, [InstructionRow("1 + 1?", "gsm8k", answer="2"), InstructionRow("1 + 2?", "gsm8k")], tasks, {}
+        )
     template = [REWARDS["template_accuracy_math_reward"]]
-    check_rows(template, [InstructionRow("Solve.", "gsm8k", tags=("problem",)), InstructionRow("x", "sst2")], tasks)
+    check_rows(template, [InstructionRow("Solve.", "gsm8k", tags=("problem",)), InstructionRow("x", "sst2")], tasks, {})
     with pytest.raises(UserError, match="without tags"):
-        check_rows(template, [ROW], tasks)
+        check_rows(template, [ROW], tasks, {})
 
 
 def test_a_reward_that_cannot_score_what_is_trained_on_is_refused():

@@ -41,9 +41,9 @@ def test_rows_of_a_run_are_columns():
 
 def test_a_column_that_rows_lack_is_told_before_anything_is_paid():
     tasks = {"sst2": get_task("sst2")}
-    check_rows([get_reward("tests.trl_rewards:of_instructions")], [ROW], tasks)
+    check_rows([get_reward("tests.trl_rewards:of_instructions")], [ROW], tasks, {})
     with pytest.raises(UserError, match=r"only_math: it takes 'kind', and the rows have instruction, dataset_name"):
-        check_rows([get_reward("tests.trl_rewards:only_math")], [ROW], tasks)
+        check_rows([get_reward("tests.trl_rewards:only_math")], [ROW], tasks, {})
     with pytest.raises(UserError, match=r"it takes 'kind', and the rows have other"):
         score("only_math", ["a"], [{"other": 1}])
 
@@ -98,6 +98,22 @@ def test_a_reward_is_tried_on_a_file(tmp_path, capsys):
     assert lines_of(capsys, *overlong)[0].split()[0] == "-0.3"  # (20 - 10 - 13) / 10
     path.write_text(json.dumps({"completion": "x" * 1600, "instruction": "Do it."}), encoding="utf-8")
     assert lines_of(capsys, "length_penalty", str(path))[0].split()[0] == "-0.5"  # (1600 - 800) / (2400 - 800)
+
+
+def test_a_reward_of_answers_is_tried_on_a_file_with_verdicts(tmp_path, capsys):
+    path = tmp_path / "rows.jsonl"
+    rows = [
+        {"completion": "Add.", "instruction": "Sum.", "dataset_name": "gsm8k", "verdicts": [True, {"correct": False}]},
+        {"completion": "Do.", "instruction": "Sum.", "dataset_name": "gsm8k", "verdicts": [True, None]},
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    assert lines_of(capsys, "accuracy_math_reward", str(path)) == [
+        "     0.5  Add.", "       -  Do.", "mean 0.5 over 1; 1 without a verdict, or another reward's",
+    ]  # fmt: skip
+    for row, told in (({"verdicts": 5}, "`verdicts` is no list"), ({"verdicts": [True]}, "the column `dataset_name`")):
+        path.write_text(json.dumps({"completion": "Add.", "instruction": "Sum."} | row), encoding="utf-8")
+        assert main(["accuracy_math_reward", str(path)]) == 2
+        assert told in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+import evaluate
 from prewrite.config import TaskModelSettings
 from prewrite.engine.task_server import open_task_model
 from prewrite.errors import UserError
@@ -19,6 +20,7 @@ from prewrite.training.checkpoint import newest_whole
 from prewrite.types import Call
 from tests.fault_server import FaultServer, Reply, completion, query_of
 from tests.launching import SMALL, command_lines, descendants, finish, launched, session_members, start, with_settings
+from tests.test_rows import SUBJECT_ROWS, SUBJECTS, config_of, math_folder, write_lines
 
 pytestmark = pytest.mark.slow
 
@@ -91,6 +93,57 @@ def test_every_extra_of_the_algorithm_runs_together(tmp_path: Path) -> None:
     assert {"reward/length_penalty_mean", "refills", "sampler_weight_min"} <= set(second)
     steps = [row["step"] for row in read_lines(tmp_path / "quickstart" / "log.jsonl")]
     assert set(steps) == {1}, "one generation served all four steps"
+
+
+def test_rows_of_every_kind_train_and_are_evaluated(
+    tmp_path: Path, shallow_model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Seven subjects of MATH-500, a math template, and a classification by other words; two steps, then evaluate.py."""
+    math_folder(tmp_path)
+    questions = [{"passage": "p", "question": f"q {i}?", "label": ("no", "yes")[i % 2]} for i in range(1006)]
+    write_lines(tmp_path / "boolq_val.jsonl", questions)
+    rows = [
+        *SUBJECT_ROWS,
+        {"instruction": "{level} {problem}", "dataset_name": "math_500", "tags": "{problem},{level}"},
+        {"instruction": "Is it True or False?", "dataset_name": "BoolQ"},
+    ]
+    rewards = ("accuracy_math_reward_split", "template_accuracy_math_reward", "accuracy_classification_reward")
+    sections = {
+        "data": {"labels": {"boolq": {"yes": "True", "no": "False"}}},
+        "policy": {"model": shallow_model},
+        "rollout": {"num_generations": 2, "max_completion_length": 12, "kv_cache_gib": 0.25, "enforce_eager": True},
+        "reward": {"reward_funcs": list(rewards), "examples_per_rewrite": 3},
+        "training": {"max_steps": 2, "per_device_train_batch_size": 10},
+    }
+    with FaultServer(a_seven_or_a_word) as server:
+        config = config_of(tmp_path, rows, **sections, task_model={"base_url": server.base_url})
+        (tmp_path / "rows.json").write_text(config.model_dump_json())
+        command = [sys.executable, "train.py", "--config", str(tmp_path / "rows.json"), "--set", "run_name=rows"]
+        code, stdout, stderr = finish(start(command))
+        assert code == 0, stdout[-3000:] + stderr[-3000:]
+        run = tmp_path / "runs" / "rows"
+        assert evaluate.main(["--prompts", str(run / "log.jsonl")]) == 0
+    names = [*(f"math-500/{subject}" for subject in SUBJECTS), "math-500", "boolq"]
+    best = json.loads((run / "best.json").read_text())
+    assert list(best) == names
+    logged = {(line["row"], line["subject"], tuple(line["tags"])) for line in read_lines(run / "log.jsonl")}
+    subjects = [(f"math-500/{subject}", subject, ()) for subject in SUBJECTS]
+    assert logged == {*subjects, ("math-500", None, ("problem", "level")), ("boolq", None, ())}
+    asked = [body for body in server.bodies if query_of(body).split("\n")[0] in {row["instruction"] for row in rows}]
+    for body in asked:
+        instruction, *rest = query_of(body).split("\n")
+        if " of " in instruction:
+            assert instruction.partition(" of ")[2].rstrip(".") == rest[0].partition(" of ")[2].partition(":")[0]
+        elif "True" in instruction:
+            assert body["structured_outputs"] == {"choice": ["False", "True"]}
+    assert "mean of 9 rows on dev" in stdout
+    assert "mean of 9 rows: initial" in capsys.readouterr().out
+
+
+def a_seven_or_a_word(body: dict, tried: int) -> Reply:
+    """One of the words that it is forced to; else 7, the right answer, or 8: as the query's checksum says."""
+    words = body.get("structured_outputs", {}).get("choice", ["7", "8"])
+    return Reply(body=completion(words[zlib.crc32(query_of(body).encode()) % 2]))
 
 
 def test_the_server_answers_and_ctrl_c_leaves_none_and_a_readable_run_folder(

@@ -20,7 +20,7 @@ class Alone(Asking):
 
     uses_examples = suits_any_row = False
 
-    def check_row(self, row: InstructionRow, task: Task, reward: str) -> None:
+    def check_row(self, row: InstructionRow, task: Task, examples: Sequence[Example], reward: str) -> None:
         if row.answer is None:
             raise UserError(
                 f"{reward}: a row without `answer` ({row.instruction[:60]!r}). It asks the task model each rewrite "

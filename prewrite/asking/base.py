@@ -22,16 +22,17 @@ class Asking(ABC):
     suits_any_row = True
 
     def check_row(  # noqa: B027  # most ways read nothing in a row
-        self, row: InstructionRow, task: Task, reward: str
+        self, row: InstructionRow, task: Task, examples: Sequence[Example], reward: str
     ) -> None:
-        """UserError, in the name of the reward that asks so, where the row lacks what this way reads in it."""
+        """UserError, in the name of the reward that asks so, where the row lacks what this way reads in it (so where it
+        does not concern it), or the task's train examples what the row names."""
 
     def concerns(self, row: InstructionRow) -> bool:
         """Whether a row is asked about this way at all."""
         return True
 
     def pool(self, row: InstructionRow, examples: Sequence[Example]) -> Sequence[Example]:
-        """Those of a task's examples that the row may be judged on. UserError where there is none."""
+        """Those of a task's examples that score the row's rewrites in training. UserError where there is none."""
         return examples
 
     def draw(self, row: InstructionRow, examples: Sequence[Example], count: int, key: str) -> list[Example]:
@@ -58,10 +59,3 @@ class Asking(ABC):
     @abstractmethod
     def content_fault(self, rewrite: str, row: InstructionRow, examples: Sequence[Example]) -> Fault | None:
         """The faults of a rewrite that is whole: above all, that it gives away what it is scored on."""
-
-
-def rows_of_subject(row: InstructionRow, examples: Sequence[Example]) -> list[Example]:
-    """The examples of the row's subject (case does not count); all of them for a row without one."""
-    if row.subject is None:
-        return list(examples)
-    return [example for example in examples if (example.subject or "").casefold() == row.subject.casefold()]

@@ -1,11 +1,13 @@
-"""A rewrite before each of some examples; or before those of the row's subject alone."""
+"""A rewrite before each of some examples; or before those of the row's subject and level alone."""
 
 from collections.abc import Sequence
 
-from prewrite.asking.base import Asking, rows_of_subject
+from prewrite.asking.base import Asking
 from prewrite.asking.guards import Fault, repeats_example
+from prewrite.errors import UserError
 from prewrite.tasks.base import Task, query
 from prewrite.tasks.files import require_rows
+from prewrite.tasks.rows import own_examples
 from prewrite.types import Call, Example, InstructionRow
 
 
@@ -22,13 +24,17 @@ class MiniBatch(Asking):
 
 
 class SubjectBatch(MiniBatch):
-    """A mini-batch of the row's subject; rows without a subject are not asked about."""
+    """A mini-batch of the row's subject, and level where it has one; rows without a subject are not asked about."""
 
     suits_any_row = False
 
     def concerns(self, row: InstructionRow) -> bool:
         return row.subject is not None
 
+    def check_row(self, row: InstructionRow, task: Task, examples: Sequence[Example], reward: str) -> None:
+        if row.subject is None:
+            raise UserError(f"{reward}: a row without subject ({row.instruction[:60]!r}); it scores a subject's rows.")
+
     def pool(self, row: InstructionRow, examples: Sequence[Example]) -> Sequence[Example]:
-        of_subject = rows_of_subject(row, examples)
-        return require_rows(of_subject, f"{row.dataset_name} examples", f"subject={row.subject!r}")
+        filtered_by = f"subject={row.subject!r}" + (f", level={row.level!r}" if row.level else "")
+        return require_rows(own_examples(row, examples), f"{row.dataset_name} examples", filtered_by)

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from prewrite.asking import MINI_BATCH, Asking
+from prewrite.asking import Asking
 from prewrite.tasks.base import Task
 from prewrite.terminal import progress_bar
 from prewrite.types import Answer, Call, Evaluation, Example, InstructionRow
@@ -63,13 +63,6 @@ def evaluate(
         num_cut = sum(reply.finish_reason == "length" for reply in replies)
         evaluations.append(Evaluation(question.rewrite, question.task.name, verdicts, num_cut))
     return evaluations
-
-
-def instruction_questions(
-    task: Task, instructions: Sequence[str], examples: Sequence[Example], asking: Asking = MINI_BATCH
-) -> list[Question]:
-    """Each instruction on the same examples, as it is: the question of a row that nobody rewrote."""
-    return [Question(asking, task, InstructionRow(text, task.name), text, examples) for text in instructions]
 
 
 @contextmanager

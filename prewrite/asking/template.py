@@ -7,6 +7,7 @@ from prewrite.asking.guards import Fault
 from prewrite.asking.mini_batch import MiniBatch
 from prewrite.errors import UserError
 from prewrite.tasks.base import Task
+from prewrite.tasks.rows import unknown_tags
 from prewrite.types import Call, Example, InstructionRow
 
 # A brace tag is {name}. LaTeX's arguments (\boxed{answer}, \frac{a}{b}, x_{n}) are read first, so they are none.
@@ -14,22 +15,30 @@ _BRACE_TAG = re.compile(r"\\[A-Za-z]+\s*(?:\{[^{}]*\})*|[\^_]\{[^{}]*\}|\{([A-Za
 
 
 class Template(MiniBatch):
-    """The rewrite with each of the row's `tags` replaced by the example's field of that name: one call an example."""
+    """The rewrite with each of the row's `tags` replaced by the example's column of that name: one call an example.
+
+    A text without any brace tag, as a row's own instruction may be, stands before the example's fields.
+    """
 
     suits_any_row = False
 
-    def check_row(self, row: InstructionRow, task: Task, reward: str) -> None:
-        unknown = [tag for tag in row.tags if tag not in task.fields]
+    def concerns(self, row: InstructionRow) -> bool:
+        return bool(row.tags)
+
+    def check_row(self, row: InstructionRow, task: Task, examples: Sequence[Example], reward: str) -> None:
+        unknown, known = unknown_tags(row, task, examples)
         if unknown or not row.tags:
             given = f"the tag {unknown[0]!r} of the row" if unknown else "a row without tags"
             raise UserError(
                 f"{reward}: {given} ({row.instruction[:60]!r}); the tags name columns of {task.name}: "
-                f"{', '.join(task.fields)}."
+                f"{', '.join(known)}."
             )
 
     def calls(
         self, task: Task, row: InstructionRow, rewrite: str, examples: Sequence[Example], choices: tuple[str, ...]
     ) -> list[Call]:
+        if not brace_tags(rewrite):
+            return super().calls(task, row, rewrite, examples, choices)
         return [Call(fill_template(rewrite, row.tags, example), choices) for example in examples]
 
     def content_fault(self, rewrite: str, row: InstructionRow, examples: Sequence[Example]) -> Fault | None:
@@ -48,5 +57,7 @@ def has_right_tags(template: str, tags: Collection[str]) -> bool:
 
 
 def fill_template(template: str, tags: Collection[str], example: Example) -> str:
-    """The template with every one of `tags` replaced, in one pass, by the example's field; all else stays literal."""
-    return _BRACE_TAG.sub(lambda match: example.fields[match[1]] if match[1] in tags else match[0], template)
+    """The template with every one of `tags` replaced, in one pass, by the example's column, "" where that is empty; all
+    else stays literal."""
+    columns = {**example.columns, **example.fields}
+    return _BRACE_TAG.sub(lambda match: columns.get(match[1], "") if match[1] in tags else match[0], template)

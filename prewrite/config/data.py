@@ -21,9 +21,14 @@ class DataSettings(Section):
     num_train_examples: Positive | None = None
     """use only the first so many examples of the shuffled train split; null = all"""
     dev_size: Positive = 200
-    """examples cut from the train split, by seed, on which rewrites are chosen"""
+    """examples a row, cut from the train split by seed, on which rewrites are chosen"""
     min_words: Count = 0
     """leave out shorter train and dev examples: SST-2's train split is half phrases, its test split has sentences"""
+
+    labels: dict[str, dict[str, str]] = {}
+    """by task, the word asked for and found in place of a label, as {"boolq": {"yes": "True", "no": "False"}}"""
+    empty: Literal["refuse", "drop"] = "refuse"
+    """rows of local files with an empty text or gold: refuse the file, or leave them out, counted"""
 
     def faults(self) -> Iterator[str]:
         """One source of instructions."""

@@ -36,7 +36,10 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     try:
         data = read_yaml(text) if is_yaml else json.loads(text, object_pairs_hook=_no_repeats)
     except (ValueError, RecursionError) as error:
-        raise UserError(f"config {path}: not {'YAML' if is_yaml else 'JSON'} that can be read ({error})") from error
+        fault = "" if is_yaml else _comma_too_many(text, error)
+        raise UserError(
+            f"config {path}: not {'YAML' if is_yaml else 'JSON'} that can be read ({error}){fault}"
+        ) from error
     if not isinstance(data, dict):
         rule = "mapping" if is_yaml else "JSON object"
         raise UserError(f"config {path}: the file holds a {type(data).__name__}; the rule is one {rule} of sections")
@@ -101,6 +104,18 @@ def config_hash(config: Config) -> str:
 def dump_config(config: Config) -> str:
     """The resolved config as JSON text. It holds no secret: keys are only named by environment variable."""
     return json.dumps(config.model_dump(), indent=2, ensure_ascii=False) + "\n"
+
+
+def _comma_too_many(text: str, error: Exception) -> str:
+    """The end of a message about a comma before a closing bracket, JSON's commonest fault; "" where there is none."""
+    if not isinstance(error, json.JSONDecodeError):
+        return ""
+    before = text[: error.pos + (text[error.pos : error.pos + 1] == ",")].rstrip()
+    closes = text[error.pos :].lstrip(", \t\r\n")[:1] in ("}", "]")
+    if not (before.endswith(",") and closes):
+        return ""
+    line = before.count("\n") + 1
+    return f": take out the comma at the end of line {line}, which stands before a closing bracket"
 
 
 def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -174,6 +189,8 @@ def _describe(fault: Any) -> str:
     hint = ""
     if isinstance(given, str) and fault["type"].startswith(("int", "float", "bool")):
         hint = " (write numbers and true/false without quotes)"
+    elif isinstance(given, bool | int | float) and fault["type"].startswith("string"):
+        hint = " (write it in quotes)"
     elif isinstance(given, str) and fault["type"].startswith("list"):
         hint = """ (a list, as in --set 'data.tasks=["sst2"]')"""
         if given.startswith("[") and '"' not in given:

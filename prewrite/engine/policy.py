@@ -39,6 +39,7 @@ from prewrite.engine.deepspeed_config import deepspeed_config
 from prewrite.engine.distributed import World
 from prewrite.engine.packed_attention import PACKED, Packing, refuse_packing
 from prewrite.errors import UserError
+from prewrite.model_folder import refuse_no_model
 
 SUMMED_NUMEL = 1 << 24  # weights of which a checksum makes a copy in float64
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
@@ -222,6 +223,7 @@ def load_tokenizer(settings: PolicySettings) -> Any:
 
     UserError where the folder or name holds no causal language model.
     """
+    refuse_no_model("policy.model", settings.model)
     try:
         config = AutoConfig.from_pretrained(settings.model)
         if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:

@@ -1,7 +1,6 @@
 """A vLLM server of our own for the task model, on a free local port, that ends on every way out."""
 
 import contextlib
-import json
 import logging
 import math
 import os
@@ -22,6 +21,7 @@ from prewrite.engine.distributed import free_port
 from prewrite.engine.processes import end_guarded, start_guarded
 from prewrite.engine.task_model import TaskModel
 from prewrite.errors import UserError
+from prewrite.model_folder import refuse_no_model
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class TaskServer:
         self._env = _server_environment(os.environ, settings)
 
     def __enter__(self) -> "TaskServer":
-        _refuse_no_model(self.settings.model)
+        refuse_no_model("task_model.model", self.settings.model)
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
         with self.log_path.open("wb") as log:
             self._guard = start_guarded(self._command, env=self._env, log=log)
@@ -138,24 +138,6 @@ def open_task_model(settings: TaskModelSettings, *, log_path: Path | None = None
             base_url = stack.enter_context(server).base_url
             stack.enter_context(server.blamed())
         yield stack.enter_context(TaskModel(settings, base_url=base_url))
-
-
-def _refuse_no_model(model: str) -> None:
-    folder = Path(model)
-    if folder.exists() and not (folder / "config.json").is_file():
-        raise UserError(
-            f"task_model.model {model!r} is no model folder: it has no config.json. Give a folder with config.json, "
-            "the weights and the tokenizer, or a hub name."
-        )
-    if folder.exists():
-        try:
-            json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        except (ValueError, RecursionError) as error:
-            raise UserError(
-                f"task_model.model {model!r}: its config.json is no JSON that can be read ({error})."
-            ) from error
-    if not folder.exists() and (folder.is_absolute() or model.startswith(".") or model.count("/") > 1):
-        raise UserError(f"task_model.model {model!r}: no such folder, and no hub name (owner/name) either.")
 
 
 def _gpu_arguments(settings: TaskModelSettings) -> list[str]:

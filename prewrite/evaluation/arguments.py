@@ -23,12 +23,17 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         metavar="FILE",
         help="a run's log.jsonl; a .jsonl list with the key `instruction`; or a .txt file, one instruction a line",
     )
-    parser.add_argument("--task", required=True, metavar="NAME", help="`python -m prewrite.tasks` lists them")
+    parser.add_argument(
+        "--task",
+        metavar="NAME",
+        help="`python -m prewrite.tasks` lists them; without it each row is scored on its own dataset_name",
+    )
     parser.add_argument(
         "--top-k",
         type=_positive,
         metavar="K",
-        help=f"evaluate only the K best (default: {DEFAULT_TOP_K_OF_A_LOG} of a log, all of a list)",
+        help=f"evaluate only the K best (default: {DEFAULT_TOP_K_OF_A_LOG} of a log, 1 of each of its rows where there "
+        "are several, all of a list)",
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="a config, for its task model, data and tasks")
     parser.add_argument("--model", help="the task model: a name that --base-url serves, else a folder or hub name")

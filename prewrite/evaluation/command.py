@@ -6,71 +6,148 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from prewrite.asking.questions import Scoring, answers_bar, evaluate, instruction_questions
-from prewrite.config import TaskModelSettings
+from prewrite.asking import MINI_BATCH, TEMPLATE
+from prewrite.asking.questions import Question, Scoring, answers_bar, evaluate
+from prewrite.config import Config, TaskModelSettings
 from prewrite.config.loading import load_config, validated
 from prewrite.engine.task_server import open_task_model
 from prewrite.errors import UserError
 from prewrite.evaluation.arguments import DEFAULT_TOP_K_OF_A_LOG
-from prewrite.evaluation.prompts import Candidate, Prompts, read_prompts
+from prewrite.evaluation.prompts import Candidate, Prompts, prompt_rows, read_prompts
 from prewrite.evaluation.report import Report, make_rows
+from prewrite.evaluation.rows_report import RowsReport
 from prewrite.secrets import hidden
-from prewrite.tasks import get_task
 from prewrite.tasks.base import Task
+from prewrite.tasks.configured import ConfiguredTasks
+from prewrite.tasks.examples import Empty
+from prewrite.tasks.files import require_rows
 from prewrite.tasks.loading import load_examples, test_label
-from prewrite.tasks.own import task_from_settings
-from prewrite.types import Evaluation, Example
+from prewrite.tasks.rows import own_examples, row_names
+from prewrite.types import Evaluation, Example, InstructionRow
 
 logger = logging.getLogger(__name__)
 
 
-def evaluate_prompts(arguments: argparse.Namespace) -> tuple[Report, Path]:
+@dataclass(frozen=True)
+class _Part:
+    """A row's share of the work: its instructions by role, and the test examples that are its own.
+
+    row: its tags, subject and level; all of a task's where the file tells no rows apart.
+    """
+
+    row: InstructionRow
+    task: Task
+    prompts: Prompts
+    by_role: Mapping[str, Candidate]
+    notes: Sequence[str]
+    own_test: Sequence[Example]
+
+
+def evaluate_prompts(arguments: argparse.Namespace) -> tuple[Report | RowsReport, Path]:
     """Reads the prompts and the test split and asks the task model: what there is to tell, and the file to write it to.
 
     Raises UserError for every fault of the user, before the task model is started where it can be known by then.
     """
     setup = _set_up(arguments)
-    task, settings = setup.task, setup.task_model
-    prompts = read_prompts(arguments.prompts, task.name, lambda name: _canonical(name, setup.own_tasks))
-    by_role, notes = _to_evaluate(prompts, task, arguments.top_k)
-    whole_test = load_examples(task, "test", local_dir=setup.local_dir)
-    out = _result_file(arguments, task)
-    evaluations = _evaluate(setup, [chosen.instruction for chosen in by_role.values()], whole_test[: arguments.limit])
-    rows = make_rows(task, by_role, evaluations)
-    if all(row.summary.accuracy is None for row in rows):
-        raise UserError(
-            f"task {task.name}: none of {rows[0].summary.n} test examples has a verdict under any instruction; look at "
-            f"the task model {settings.model} and at the gold answers"
+    parts = _parts(arguments, setup)
+    out = _result_file(arguments, list(dict.fromkeys(part.task.name for part in parts)))
+    questions = [
+        Question(
+            TEMPLATE if part.row.tags else MINI_BATCH,
+            part.task,
+            part.row,
+            chosen.instruction,
+            part.own_test[: arguments.limit],
         )
+        for part in parts
+        for chosen in part.by_role.values()
+    ]
+    evaluations = iter(_evaluate(setup, questions))
+    reports = [_report(arguments, setup, part, [next(evaluations) for _ in part.by_role]) for part in parts]
+    if all(row.summary.accuracy is None for report in reports for row in report.rows):
+        raise UserError(
+            f"task {', '.join(dict.fromkeys(part.task.name for part in parts))}: none of "
+            f"{sum(report.rows[0].summary.n for report in reports)} test examples has a verdict under any instruction; "
+            f"look at the task model {setup.task_model.model} and at the gold answers"
+        )
+    if len(reports) == 1:
+        return reports[0], out
+    return RowsReport(row_names([part.row for part in parts]), reports), out
+
+
+def _parts(arguments: argparse.Namespace, setup: "_Setup") -> list[_Part]:
+    wanted = setup.tasks.get(arguments.task) if arguments.task else None
+    lines_of: dict[InstructionRow, list[dict[str, Any]] | None] = {
+        row: lines
+        for row, lines in prompt_rows(arguments.prompts, setup.canonical).items()
+        if wanted is None or row.dataset_name == wanted.name
+    }
+    if not lines_of and wanted is None:
+        raise UserError(f"{arguments.prompts}: it names no task; give one with --task")
+    if not lines_of and wanted is not None:
+        lines_of = {InstructionRow("", wanted.name): None}
+    tasks = {row.dataset_name: setup.tasks.get(row.dataset_name) for row in lines_of}
+    tests = {
+        name: load_examples(task, "test", local_dir=setup.local_dir, empty=setup.empty) for name, task in tasks.items()
+    }
+    parts = []
+    for row, lines in lines_of.items():
+        task, filtered_by = tasks[row.dataset_name], f"subject={row.subject!r}, level={row.level!r}"
+        test = require_rows(list(own_examples(row, tests[task.name])), f"{task.name} test", filtered_by)
+        if row.tags:
+            TEMPLATE.check_row(row, task, test, str(arguments.prompts))
+        prompts = read_prompts(arguments.prompts, task.name, setup.canonical, lines)
+        by_role, notes = _to_evaluate(prompts, task, arguments.top_k, num_rows=len(lines_of))
+        parts.append(_Part(row, task, prompts, by_role, notes, test))
+    return parts
+
+
+def _report(arguments: argparse.Namespace, setup: "_Setup", part: _Part, evaluations: Sequence[Evaluation]) -> Report:
+    task, settings = part.task, setup.task_model
+    rows = make_rows(task, part.by_role, evaluations)
     where = ", ".join(settings.base_urls) or "a server started here"
-    report = Report(
+    of = "".join(f", {name} {value}" for name in ("subject", "level") if (value := getattr(part.row, name)))
+    return Report(
         task=task,
-        test_label=test_label(task, setup.local_dir),
-        test_size=len(whole_test),
-        scoring=setup.scoring,
+        test_label=test_label(task, setup.local_dir) + of,
+        test_size=len(part.own_test),
+        scoring=setup.scoring(task),
         facts={
             "task model": f"{settings.model} ({where}), from {setup.origin}",
             "prompts": str(arguments.prompts),
-            "ranking": _ranking(by_role, prompts),
+            "ranking": _ranking(part.by_role, part.prompts),
         },
-        notes=(*prompts.notes, *notes),
+        notes=(*part.prompts.notes, *part.notes),
         rows=rows,
     )
-    return report, out
 
 
 @dataclass(frozen=True)
 class _Setup:
-    task: Task
-    own_tasks: list[Task]
+    tasks: ConfiguredTasks
+    config: Config | None
     task_model: TaskModelSettings
     origin: str
-    local_dir: Path | None
 
     @property
-    def scoring(self) -> Scoring:
-        return self.task_model.scoring if self.task.kind == "classification" else "free_text"
+    def local_dir(self) -> Path | None:
+        return Path(self.config.data.local_dir) if self.config and self.config.data.local_dir else None
+
+    @property
+    def empty(self) -> Empty:
+        return self.config.data.empty if self.config else "refuse"
+
+    def scoring(self, task: Task) -> Scoring:
+        return self.task_model.scoring if task.kind == "classification" else "free_text"
+
+    def canonical(self, name: str) -> str:
+        """The task's one name; one that is no task here (a run's own, its config is not at hand) stands for itself."""
+        try:
+            return self.tasks.get(name).name
+        except UserError:
+            return name
 
 
 def _set_up(arguments: argparse.Namespace) -> _Setup:
@@ -91,26 +168,26 @@ def _set_up(arguments: argparse.Namespace) -> _Setup:
         given |= {"model": arguments.model, "base_url": arguments.base_url, "api_key_env": arguments.api_key_env}
     if arguments.scoring is not None:
         given["scoring"] = arguments.scoring
-    own_tasks = [task_from_settings(**task.model_dump()) for task in config.custom_tasks] if config else []
     return _Setup(
-        task=get_task(arguments.task, own_tasks),
-        own_tasks=own_tasks,
+        tasks=ConfiguredTasks(config),
+        config=config,
         task_model=validated(TaskModelSettings, given, "the task model of the command line"),
         origin="the command line" if arguments.model is not None else str(config_path),
-        local_dir=Path(config.data.local_dir) if config and config.data.local_dir else None,
     )
 
 
-def _result_file(arguments: argparse.Namespace, task: Task) -> Path:
+def _result_file(arguments: argparse.Namespace, tasks: Sequence[str]) -> Path:
     limited = f"_first_{arguments.limit}" if arguments.limit else ""
-    out: Path = arguments.out or arguments.prompts.with_name(f"evaluation_{task.name}{limited}.json")
+    out: Path = arguments.out or arguments.prompts.with_name(f"evaluation_{'_'.join(tasks)}{limited}.json")
     is_taken = os.path.lexists(out) and (out.is_symlink() or not out.is_file())  # a rename would replace a device
     if is_taken or not os.access(out.parent, os.W_OK):
         raise UserError(f"{out}: cannot be written; give a file in a folder that exists and is writable, with --out")
     return out
 
 
-def _to_evaluate(prompts: Prompts, task: Task, top_k: int | None) -> tuple[dict[str, Candidate], list[str]]:
+def _to_evaluate(
+    prompts: Prompts, task: Task, top_k: int | None, num_rows: int
+) -> tuple[dict[str, Candidate], list[str]]:
     """The instructions by role, baselines first, and notes. A candidate that is a baseline too stands there alone."""
     default = Candidate(task.default_instruction, "the task's default instruction")
     if prompts.initial is None:
@@ -119,10 +196,12 @@ def _to_evaluate(prompts: Prompts, task: Task, top_k: int | None) -> tuple[dict[
         by_role = {"initial": Candidate(prompts.initial, "where the rewriting started")}
         if task.name not in prompts.ranking_tasks and task.default_instruction != prompts.initial:
             by_role["default"] = default
-        top_k = top_k or DEFAULT_TOP_K_OF_A_LOG
+        top_k = top_k or (DEFAULT_TOP_K_OF_A_LOG if num_rows < 2 else 1)
     known = {baseline.instruction for baseline in by_role.values()}
     candidates = [candidate for candidate in prompts.candidates if candidate.instruction not in known]
-    if not candidates:
+    if num_rows > 1 and prompts.keeps_initial:
+        candidates = []  # its winner, of which the rows' mean is
+    if not candidates and num_rows < 2:
         raise UserError(f"task {task.name}: the prompts hold only the initial instruction; nothing is to be compared")
     chosen = candidates[:top_k]
     notes = [f"the first {len(chosen)} of {len(candidates)} instructions are evaluated (--top-k)"]
@@ -130,23 +209,24 @@ def _to_evaluate(prompts: Prompts, task: Task, top_k: int | None) -> tuple[dict[
     return by_role, notes if len(chosen) < len(candidates) else []
 
 
-def _evaluate(setup: _Setup, instructions: Sequence[str], examples: Sequence[Example]) -> list[Evaluation]:
-    task, settings = setup.task, setup.task_model
+def _evaluate(setup: _Setup, questions: Sequence[Question]) -> list[Evaluation]:
+    settings, total = setup.task_model, sum(len(question.examples) for question in questions)
+    tasks = {question.task.name: question.task for question in questions}
     logger.info(
-        "%s: %d instructions x %d test examples; task model %s%s",
-        task.name,
-        len(instructions),
-        len(examples),
+        "%s: %d instructions, %d test questions; task model %s%s",
+        ", ".join(tasks),
+        len(questions),
+        total,
         hidden(settings.model),
         f" at {', '.join(settings.base_urls)}"
         if settings.base_urls
         else ", whose server is being started, about a minute",
     )
+    forced = [task.labels for task in tasks.values() if task.labels and setup.scoring(task) == "forced_choice"]
     with open_task_model(settings) as task_model:
-        task_model.probe(task.labels if setup.scoring == "forced_choice" else ())
-        with answers_bar(f"{task.name} test", len(instructions) * len(examples), leave=True) as progress:
-            questions = instruction_questions(task, instructions, examples)
-            evaluations = evaluate(questions, task_model, scoring=setup.scoring, progress=progress)
+        task_model.probe(forced[0] if forced else ())
+        with answers_bar(f"{', '.join(tasks)} test", total, leave=True) as progress:
+            evaluations = evaluate(questions, task_model, scoring=settings.scoring, progress=progress)
         task_model.check_failure_share()
     return evaluations
 
@@ -155,11 +235,3 @@ def _ranking(by_role: Mapping[str, Candidate], prompts: Prompts) -> str:
     ways = list(dict.fromkeys(chosen.ranked_by for role, chosen in by_role.items() if role.startswith("rank")))
     on = f" on {', '.join(prompts.ranking_tasks)}" if prompts.ranking_tasks else ""
     return f"by {', then by '.join(ways)}{on}"
-
-
-def _canonical(name: str, own_tasks: Sequence[Task]) -> str:
-    """The task's one name; a name that is no task here (a run's own, its config is not at hand) stands for itself."""
-    try:
-        return get_task(name, own_tasks).name
-    except UserError:
-        return name

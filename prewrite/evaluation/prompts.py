@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from prewrite.errors import UserError
-from prewrite.tasks.files import read_rows
+from prewrite.tasks.files import instruction_row, read_rows
+from prewrite.types import InstructionRow
 
 
 @dataclass(frozen=True)
@@ -38,22 +39,50 @@ class Prompts:
 
     initial: the run's initial instruction; None where the file is no log.
     ranking_tasks: the log's tasks whose rows were ranked: the one asked for where the log has it, else all of its own.
-    notes: what the reader should be told about the file.
+    notes: what the reader should be told about the file. keeps_initial: the run itself found nothing better.
     """
 
     candidates: tuple[Candidate, ...]
     initial: str | None = None
     ranking_tasks: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    keeps_initial: bool = False
 
 
-def read_prompts(path: str | Path, task: str, canonical: Callable[[str], str] = str) -> Prompts:
+def prompt_rows(path: Path, canonical: Callable[[str], str] = str) -> dict[InstructionRow, list[dict[str, Any]]]:
+    """The rows that a prompts file tells apart, each with its lines.
+
+    Of a log those that were rewritten; of a JSONL list with `dataset_name` one a task, subject, level and tags, with ""
+    for its instruction. {} for other lists.
+    """
+    if path.suffix.lower() != ".jsonl":
+        return {}
+    lines = read_rows(path)
+    is_log = "rewrite" in lines[0]
+    if not is_log and all(line.get("dataset_name") is None for line in lines):
+        return {}
+    rows: dict[InstructionRow, list[dict[str, Any]]] = {}
+    for number, line in enumerate(lines, start=1):
+        row = instruction_row(line, f"{path}: row {number}")
+        instruction = row.instruction.strip() if is_log else ""
+        key = replace(row, dataset_name=canonical(row.dataset_name), instruction=instruction)
+        rows.setdefault(replace(key, information=None, answer=None), []).append(line)
+    return rows
+
+
+def read_prompts(
+    path: str | Path,
+    task: str,
+    canonical: Callable[[str], str] = str,
+    lines: Sequence[dict[str, Any]] | None = None,
+) -> Prompts:
     """Reads a prompts file by its ending.
 
     `.jsonl`: with the key `rewrite` in its first object a run's log (first what `best.json` beside it calls the best,
     then what `dev.jsonl` has, by estimate or dev score, the others by mean reward), with `instruction` a list, in file
     order. `.txt`: one instruction a line, in file order. Blank lines are skipped. A rewrite without a finite score or
     reward is never a candidate, nor is the initial instruction. Task names are compared after `canonical`.
+    lines: those of one of `prompt_rows`, whose candidates may then be none; None = the whole file's.
 
     Raises UserError where the file can't be read, holds no instruction, or has a broken line before its last; a cut
     last line (of a killed run) is left out with a warning.
@@ -66,9 +95,9 @@ def read_prompts(path: str | Path, task: str, canonical: Callable[[str], str] = 
             f"{path}: its ending is {path.suffix!r}; give a run's log.jsonl, a .jsonl list with the key "
             "`instruction`, or a .txt file with one instruction a line"
         )
-    rows = read_rows(path)
+    rows = read_rows(path) if lines is None else list(lines)
     if "rewrite" in rows[0]:
-        return _read_log(path, rows, task, canonical)
+        return _read_log(path, rows, task, canonical, is_one_row=lines is not None)
     return Prompts(_in_file_order((_text(row, "instruction", path, i) for i, row in enumerate(rows, 1)), path))
 
 
@@ -87,7 +116,10 @@ class _LoggedRollout:
     reward: float | None
 
 
-def _read_log(path: Path, rows: list[dict[str, Any]], task: str, canonical: Callable[[str], str]) -> Prompts:
+def _read_log(
+    path: Path, rows: list[dict[str, Any]], task: str, canonical: Callable[[str], str], *, is_one_row: bool
+) -> Prompts:
+    name = rows[0].get("row") if is_one_row else None
     log = [
         _LoggedRollout(
             canonical(_text(row, "dataset_name", path, number)),
@@ -113,23 +145,25 @@ def _read_log(path: Path, rows: list[dict[str, Any]], task: str, canonical: Call
         if rollout.reward is not None:
             rewards[rollout.rewrite].append(rollout.reward)
     mean_reward = {rewrite: sum(values) / len(values) for rewrite, values in rewards.items()}
-    dev_scores = _read_dev(path.with_name("dev.jsonl"), tasks, canonical)
-    chosen = _chosen(path.with_name("best.json"), tasks, canonical)
+    dev_scores = _read_dev(path.with_name("dev.jsonl"), tasks, canonical, name)
+    chosen = _chosen(path.with_name("best.json"), tasks, canonical, name)
     by_dev = sorted(dev_scores.values(), key=lambda c: (-_score(c), -mean_reward.get(c.instruction, -math.inf)))
     by_reward = sorted((text for text in mean_reward if text not in dev_scores), key=lambda text: -mean_reward[text])
     candidates = [replace(c, ranked_by="chosen by the run") for c in by_dev if c.instruction in chosen]
     candidates += [c for c in by_dev if c.instruction not in chosen]
     candidates += [Candidate(text, "mean reward", mean_reward[text], len(rewards[text])) for text in by_reward]
     candidates = [c for c in candidates if c.instruction and c.instruction != initials[0]]
-    if not candidates:
+    if not candidates and not is_one_row:
         raise UserError(
             f"{path}: {len(log)} rollouts, but no rewrite that has a reward and differs from the initial "
             "instruction; there is nothing to evaluate"
         )
-    return Prompts(tuple(candidates), initials[0], tasks, tuple(notes))
+    return Prompts(tuple(candidates), initials[0], tasks, tuple(notes), keeps_initial=chosen == {initials[0]})
 
 
-def _read_dev(path: Path, tasks: Sequence[str], canonical: Callable[[str], str]) -> dict[str, Candidate]:
+def _read_dev(
+    path: Path, tasks: Sequence[str], canonical: Callable[[str], str], name: str | None
+) -> dict[str, Candidate]:
     """Each rewrite of dev.jsonl as its last line with a score shows it, by the estimate where that has one.
 
     A line holds all the examples that the rewrite was asked on so far. Lines of the run's test don't rank.
@@ -141,7 +175,7 @@ def _read_dev(path: Path, tasks: Sequence[str], canonical: Callable[[str], str])
         score, n = finite(row.get("score")), finite(row.get("n"))
         if score is None or not n or canonical(_text(row, "task", path, number)) not in tasks:
             continue
-        if row.get("role") == "test":
+        if row.get("role") == "test" or (name is not None and row.get("row") != name):
             continue
         rewrite, estimate = _text(row, "rewrite", path, number).strip(), finite(row.get("estimate"))
         ranked_by = "dev score" if estimate is None else "estimate"
@@ -149,11 +183,11 @@ def _read_dev(path: Path, tasks: Sequence[str], canonical: Callable[[str], str])
     return judged
 
 
-def _chosen(path: Path, tasks: Sequence[str], canonical: Callable[[str], str]) -> set[str]:
-    """The instructions that the run itself calls the best of its rows."""
+def _chosen(path: Path, tasks: Sequence[str], canonical: Callable[[str], str], name: str | None) -> set[str]:
+    """The instructions that the run itself calls the best of its rows, or of the row of that name."""
     try:
         best = json.loads(path.read_text(encoding="utf-8"))
-        entries = [entry for entry in best.values() if canonical(entry["task"]) in tasks]
+        entries = [e for row, e in best.items() if canonical(e["task"]) in tasks and name in (None, row)]
         return {entry["instruction"].strip() for entry in entries}
     except (OSError, ValueError, RecursionError, LookupError, TypeError, AttributeError):
         return set()  # an older run's, or none: the other files rank by themselves

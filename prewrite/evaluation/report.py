@@ -52,6 +52,11 @@ class Report:
     rows: tuple[ReportRow, ...]
 
     @property
+    def best(self) -> ReportRow:
+        """The candidate that was ranked first before it was measured here; the initial one where there is none."""
+        return next((row for row in self.rows if row.role == "rank 1"), self.rows[0])
+
+    @property
     def is_limited(self) -> bool:
         return self.rows[0].summary.n < self.test_size
 
@@ -162,12 +167,12 @@ def _table(task: Task, rows: Sequence[ReportRow]) -> list[str]:
         "": [row.role for row in rows],
         "n": [str(row.summary.n) for row in rows],
         "failed": [str(row.summary.failed) for row in rows],
-        accuracy: [_percent(row.summary.accuracy) for row in rows],
+        accuracy: [percent(row.summary.accuracy) for row in rows],
     }
     if task.kind == "open_question":
-        columns["F1"] = [_percent(row.summary.f1) for row in rows]
+        columns["F1"] = [percent(row.summary.f1) for row in rows]
     if task.kind == "classification":
-        columns["macro-F1"] = [_percent(row.summary.macro_f1) for row in rows]
+        columns["macro-F1"] = [percent(row.summary.macro_f1) for row in rows]
         if len(task.labels) <= LABELS_IN_TABLE:
             columns["recall"] = [_recall(row.summary) for row in rows]
         columns["majority"] = [_majority(row.summary) for row in rows]
@@ -178,8 +183,12 @@ def _table(task: Task, rows: Sequence[ReportRow]) -> list[str]:
         columns["p (F1)"] = [_p(row.f1_against.get("initial")) for row in rows]
     if any("default" in row.against for row in rows):
         columns["p default"] = [_p(row.against.get("default")) for row in rows]
-    widths = [max(map(len, [name, *cells])) for name, cells in columns.items()]
-    table = [list(columns), *zip(*columns.values(), strict=True)]
+    return table_lines([tuple(columns), *zip(*columns.values(), strict=True)])
+
+
+def table_lines(table: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a table, its head first, with columns as wide as their widest cell."""
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table]
 
 
@@ -198,7 +207,8 @@ def _legend(task: Task, rows: Sequence[ReportRow]) -> list[str]:
     return ["; ".join(parts) + "."]
 
 
-def _percent(score: Score | None) -> str:
+def percent(score: Score | None) -> str:
+    """A score in percent with its interval."""
     if score is None:
         return "-"
     return f"{100 * score.value:.1f} [{100 * score.interval.low:.1f}, {100 * score.interval.high:.1f}]"

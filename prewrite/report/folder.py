@@ -70,7 +70,14 @@ def read_folder(path: Path) -> RunFolder:
         setattr(run, name.partition(".")[0], _whole(run, path / name))
     run.best = {row: entry for row, entry in run.best.items() if _is_entry(entry)}
     for file in sorted(path.glob("evaluation_*.json")):
-        run.evaluations[file.name] = _whole(run, file)
+        whole = _whole(run, file)
+        parts = whole.get("reports")  # of a file of several rows
+        named = (
+            {f"{file.name}, {text(one.get('row'))}": one for one in parts if isinstance(one, dict)}
+            if isinstance(parts, list)
+            else {}
+        )
+        run.evaluations |= named or {file.name: whole}
     run.name = text(run.config.get("run_name")) or path.name
     return run
 

@@ -104,7 +104,9 @@ def lineage(run: RunFolder, entry: Line) -> list[Ancestor]:
     first: dict[str, Line] = {}
     rewards: dict[str, list[float]] = {}
     for line in run.log:
-        if line.get("dataset_name") != entry.get("task"):
+        columns = ("dataset_name", "task"), ("subject", "subject"), ("level", "level")
+        of_row = all(line.get(theirs) == entry.get(ours) for theirs, ours in columns)
+        if not of_row or text(line.get("instruction")) != initial:
             continue
         rewrite, reward = text(line.get("rewrite")), number(line.get("reward"))
         first.setdefault(rewrite, line)

@@ -57,7 +57,9 @@ def step_line(metrics: Mapping[str, Any], total_steps: int) -> str:
         parts.append(f"FAILED CALLS {metrics['failed_calls']:.0f}")
     seconds = [f"{phase} {metrics[f'seconds/{phase}']:.1f}" for phase in PHASES if metrics.get(f"seconds/{phase}")]
     parts.append(f"{metrics.get('seconds/step', 0):.1f} s ({', '.join(seconds)})")
-    dev = [f"{key.removeprefix('dev_')} {value:.3f}" for key, value in metrics.items() if key.startswith("dev_")]
+    measured = {key.removeprefix("dev_"): value for key, value in metrics.items() if key.startswith("dev_")}
+    of_many = {measure for measure in measured if "/" not in measure}  # the mean of rows stands for them
+    dev = [f"{key} {value:.3f}" for key, value in measured.items() if key.partition("/")[0] not in of_many - {key}]
     return " | ".join(parts + ([f"dev: {', '.join(dev)}"] if dev else []))
 
 
@@ -77,6 +79,12 @@ def outcome(best: Mapping[str, Any], spent: Mapping[str, str], run_folder: str) 
         command = f"python evaluate.py --prompts {run_folder}/log.jsonl --task {entry['task']}"
         flattered = f"chosen among {entry['num_candidates']} on these examples, which flatters its score"
         lines.append(f"  {flattered}; measure it: {command}")
+    if len(best) > 1 and all(one["score"] is not None for entry in best.values() for one in (entry, entry["baseline"])):
+        initial, found = (
+            sum(one["score"] for one in of) / len(best)
+            for of in ([entry["baseline"] for entry in best.values()], best.values())
+        )
+        lines.append(f"mean of {len(best)} rows on dev: initial {initial:.3f}, best {found:.3f}")
     return "\n".join(lines)
 
 

@@ -35,6 +35,7 @@ class Journal:
         """
         self.folder = Path(config.output_dir, config.run_name).absolute()  # one that holds on every rank
         self.best: Mapping[str, Any] = {}
+        self.row_names: Mapping[InstructionRow, str] = {}  # as dev.jsonl and best.json call them
         self._tracking = config.tracking
         self._trackers: list[Tracker] = []
         with self._faults_told("set output_dir and run_name"):
@@ -128,7 +129,7 @@ class Journal:
             {
                 "step": step,
                 "stage": stage,
-                **_asked(rollout.row),
+                **self._asked(rollout.row),
                 **({} if rollout.shown is None else {"parent": rollout.shown}),
                 "rewrite": rollout.output,
                 "reward": rollout.reward,
@@ -145,6 +146,12 @@ class Journal:
         best_first = sorted(rows, key=lambda row: float("inf") if row["reward"] is None else -row["reward"])
         if shown := best_first[: self._tracking.rollout_rows]:
             self._tell("log_rollouts", step, plain(shown))
+
+    def _asked(self, row: Row) -> dict[str, Any]:
+        if not isinstance(row, InstructionRow):
+            return {"problem": row.id}
+        asked = {"dataset_name": row.dataset_name, "subject": row.subject, "level": row.level, "tags": list(row.tags)}
+        return {"row": self.row_names.get(row), **asked, "instruction": row.instruction}
 
     def write_dev(self, judged: Mapping[str, Any]) -> None:
         """One object a judged rewrite, into dev.jsonl."""
@@ -181,12 +188,6 @@ def write_whole(path: Path, text: str) -> None:
     draft = path.with_name(path.name + ".part")
     draft.write_text(text, encoding="utf-8", errors=_HALVES, newline="\n")
     os.replace(draft, path)
-
-
-def _asked(row: Row) -> dict[str, str]:
-    if isinstance(row, InstructionRow):
-        return {"dataset_name": row.dataset_name, "instruction": row.instruction}
-    return {"problem": row.id}
 
 
 def _json(value: Any, indent: int | None = None) -> str:

@@ -109,13 +109,23 @@ def check_coverage(rewards: Sequence[Reward], tasks: Sequence[Task]) -> None:
             )
 
 
-def check_rows(rewards: Sequence[Reward], rows: Sequence[InstructionRow], tasks: Mapping[str, Task]) -> None:
-    """UserError for a row without what a reward's way of asking reads in it."""
+def check_rows(
+    rewards: Sequence[Reward],
+    rows: Sequence[InstructionRow],
+    tasks: Mapping[str, Task],
+    train: Mapping[str, Sequence[Example]],
+) -> None:
+    """UserError for a row without what the rewards read that it concerns, or that concerns none. train: by task."""
     for row in rows:
+        task = tasks[row.dataset_name]
+        ways = {}
         for reward in rewards:
             check_columns(reward.name, reward.columns, row)
-            if reward.asking is not None and tasks[row.dataset_name].kind in reward.kinds:
-                reward.asking.check_row(row, tasks[row.dataset_name], reward.name)
+            if reward.asking is not None and task.kind in reward.kinds:
+                ways[reward.name] = reward.asking
+        concerned = {name: way for name, way in ways.items() if way.concerns(row)}
+        for name, way in (concerned or ways).items():
+            way.check_row(row, task, train.get(task.name, ()), name)
 
 
 def score_completions(
@@ -142,7 +152,12 @@ def score_completions(
             f"score_completions: {len(completions)} completions and {len(rows)} rows; give one row for each."
         )
     if reward.asking is not None and evaluations is None:
-        raise UserError(f"reward {name} needs the task model's answers: give evaluations=, one for each completion.")
+        raise UserError(
+            f"reward {name} needs the task model's answers: give evaluations=, one for each completion (in a file the "
+            "column `verdicts`, as [true, false])."
+        )
+    if not tasks and (reward.kinds != KINDS or "tasks" in inspect.signature(reward.function).parameters):
+        raise UserError(f"reward {name} reads the rows' tasks: give tasks= (in a file the column `dataset_name`).")
     samples = [Sample((), (), (), text, finish_reason="stop") for text in completions]
     scores = reward.score(
         samples,

@@ -8,11 +8,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from prewrite.asking.cleaning import clean_rewrite
 from prewrite.errors import UserError
 from prewrite.rewards import REWARDS, Reward, score_completions
 from prewrite.secrets import ArgumentParser
+from prewrite.tasks import get_task
 from prewrite.tasks.base import KINDS
 from prewrite.tasks.files import read_rows
+from prewrite.types import Evaluation, Verdict
 
 _SHOWN = 70
 
@@ -21,7 +24,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit codes: 0, and 2 for a fault of the user's, told in one message."""
     parser = ArgumentParser("python -m prewrite.rewards", description=str(__doc__))
     parser.add_argument("name", nargs="?", help="a reward, or your own as package.module:function")
-    parser.add_argument("file", nargs="?", type=Path, help="JSONL, CSV or parquet: `completion`, and the row's columns")
+    parser.add_argument(
+        "file", nargs="?", type=Path, help="JSONL, CSV or parquet: `completion`, `verdicts`, the row's columns"
+    )
     parser.add_argument("--set", action="append", default=[], metavar="key=value", dest="parameters")
     parsed = parser.parse_args(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -59,8 +64,21 @@ def tried(name: str, path: Path, parameters: Mapping[str, Any]) -> list[str]:
     """A line a row, its score and its completion, and the mean."""
     rows = read_rows(path)
     texts = [_text(row.get("completion"), f"{path}: row {number}") for number, row in enumerate(rows, start=1)]
-    columns = [{key: value for key, value in row.items() if key != "completion"} for row in rows]
-    scores = score_completions(name, texts, columns, **parameters)
+    columns = [{key: value for key, value in row.items() if key not in ("completion", "verdicts")} for row in rows]
+    given = [
+        _evaluation(row, text, f"{path}: row {i}") for i, (row, text) in enumerate(zip(rows, texts, strict=True), 1)
+    ]
+    scores = score_completions(
+        name,
+        texts,
+        columns,
+        evaluations=given if any(given) else None,
+        tasks=[get_task(str(row["dataset_name"])) for row in rows]
+        if all("dataset_name" in row for row in rows)
+        else (),
+        examples=[()] * len(rows),
+        **parameters,
+    )
     lines = [
         f"{'-' if score is None else format(score, '.4g'):>8}  {' '.join(text.split())[:_SHOWN]}"
         for score, text in zip(scores, texts, strict=True)
@@ -69,6 +87,19 @@ def tried(name: str, path: Path, parameters: Mapping[str, Any]) -> list[str]:
     mean = f"mean {sum(given) / len(given):.4g} over {len(given)}" if given else "no score"
     missing = len(scores) - len(given)
     return [*lines, mean + (f"; {missing} without a verdict, or another reward's" if missing else "")]
+
+
+def _evaluation(row: Mapping[str, Any], text: str, where: str) -> Evaluation | None:
+    """What the column `verdicts` says: a list of true, false and null (no verdict), or of objects with `Verdict`'s
+    fields; None without it."""
+    if (given := row.get("verdicts")) is None:
+        return None
+    plain = {"example_id": "", "target": "", "prediction": None, "correct": None, "well_formed": True}
+    try:
+        verdicts = [Verdict(**plain | (one if isinstance(one, dict) else {"correct": one})) for one in given]
+    except TypeError as error:
+        raise UserError(f"{where}: `verdicts` is no list of true, false, null or objects ({error})") from error
+    return Evaluation(clean_rewrite(text), str(row.get("dataset_name", "")), tuple(verdicts))
 
 
 def _needs(reward: Reward) -> str:

@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import cast
 
-from prewrite.asking.base import rows_of_subject
 from prewrite.asking.template import has_right_tags
 from prewrite.errors import UserError
 from prewrite.grading import macro_f1
 from prewrite.rewards.base import Score
 from prewrite.rewards.solving import soft_overlong
 from prewrite.tasks.base import Task
+from prewrite.tasks.rows import own_examples
 from prewrite.types import Evaluation, Example, InstructionRow, Sample, Verdict
 
 Evaluations = Sequence[Evaluation | None]
@@ -47,11 +47,11 @@ def accuracy_math_reward_split(
     evaluations: Evaluations,
     examples: Sequence[Sequence[Example]],
 ) -> list[Score]:
-    """`accuracy_math_reward` over the problems of the row's `subject` alone. Range [0, 1].
+    """`accuracy_math_reward` over the problems of the row's `subject` (and `level`) alone. Range [0, 1].
 
-    A mini-batch without a problem of the subject gives no verdict (draw it from `rows_of_subject`).
+    A mini-batch without a problem of the subject gives no verdict (draw it from `own_examples`).
     """
-    ids = [{example.id for example in rows_of_subject(row, drawn)} for row, drawn in zip(rows, examples, strict=True)]
+    ids = [{example.id for example in own_examples(row, drawn)} for row, drawn in zip(rows, examples, strict=True)]
     return [
         _score(evaluation, lambda verdicts, own=own: _accuracy([v for v in verdicts if v.example_id in own]))
         for evaluation, own in zip(evaluations, ids, strict=True)

@@ -18,7 +18,7 @@ from prewrite.engine import distributed
 from prewrite.engine.policy import load_tokenizer, quiet_libraries
 from prewrite.engine.sampler import Sampler
 from prewrite.errors import UserError
-from prewrite.tasks.files import instruction_row, read_rows, require_columns
+from prewrite.tasks.files import read_instruction_rows
 from prewrite.training.rollout import build_requests
 from prewrite.types import InstructionRow, Sample
 
@@ -81,9 +81,7 @@ def _rows(given: str) -> list[InstructionRow]:
         if not given.strip():
             raise UserError("--instructions: the text is empty; give an instruction, or a file of them")
         return [InstructionRow(given.strip(), NO_TASK)]
-    rows = read_rows(path)
-    require_columns(rows, ("instruction",), given)
-    return [instruction_row({"dataset_name": NO_TASK, **row}, f"{given}: row {i}") for i, row in enumerate(rows, 1)]
+    return read_instruction_rows(path, default_task=NO_TASK)
 
 
 def _settings(arguments: argparse.Namespace) -> tuple[PolicySettings, RolloutSettings, int]:

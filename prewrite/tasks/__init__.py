@@ -29,12 +29,13 @@ def get_task(name: str, own: Sequence[Task] = ()) -> Task:
     Case, spaces, `-` and `_` do not count: aime24 = aime_2024 = AIME-2024, math-500 = math500 = MATH 500.
     """
     tasks = (*own, *TASKS.values())
-    spellings = {_bare(spelling): task for task in reversed(tasks) for spelling in (*task.aliases, task.name)}
-    if _bare(name) in spellings:
-        return spellings[_bare(name)]
+    spellings = {bare_name(spelling): task for task in reversed(tasks) for spelling in (*task.aliases, task.name)}
+    if bare_name(name) in spellings:
+        return spellings[bare_name(name)]
     hint = did_you_mean(name, [spelling for task in tasks for spelling in (task.name, *task.aliases)])
     raise UserError(f"{name!r} is no task.{hint} The tasks are {', '.join(task.name for task in tasks)}.")
 
 
-def _bare(name: str) -> str:
+def bare_name(name: str) -> str:
+    """A task's name as it is compared: without case, spaces, `-` and `_`."""
     return re.sub(r"[-_\s]", "", name.casefold())

@@ -1,7 +1,14 @@
-"""Prints the table of tasks."""
+"""Lists the tasks, or checks a config's own:  python -m prewrite.tasks [--check CONFIG [--set key=value ...]]"""
 
+import sys
+from collections.abc import Sequence
+
+from prewrite.config.loading import load_config
+from prewrite.errors import UserError
+from prewrite.secrets import ArgumentParser
 from prewrite.tasks import TASKS
 from prewrite.tasks.base import Source
+from prewrite.tasks.check import check
 
 
 def _origin(source: Source) -> str:
@@ -10,8 +17,27 @@ def _origin(source: Source) -> str:
     return " + ".join(dict.fromkeys(f"{part.dataset}:{part.split}" for part in source.hub))
 
 
-def main() -> None:
-    """The command `python -m prewrite.tasks`."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit codes: 0, and 2 where there are faults, all told at once."""
+    parser = ArgumentParser("python -m prewrite.tasks", description=str(__doc__))
+    parser.add_argument("--check", metavar="CONFIG", help="read all data that a run with this config would, and tell")
+    parser.add_argument("--set", action="append", default=[], metavar="key=value", dest="overrides")
+    parsed = parser.parse_args(arguments)
+    if parsed.check is None:
+        print_table()
+        return 0
+    try:
+        told, faults = check(load_config(parsed.check, parsed.overrides))
+    except UserError as error:
+        told, faults = [], [str(error)]
+    print("\n".join(told))
+    if faults:
+        print("python -m prewrite.tasks: " + "\n".join(faults), file=sys.stderr)
+    return 2 if faults else 0
+
+
+def print_table() -> None:
+    """A line a task."""
     header = ("task", "kind", "labels", "train and dev (hub)", "test", "local files", "licence")
     rows = [header] + [
         (
@@ -31,4 +57,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,7 +1,7 @@
 """What a task is: where its examples come from, what the task model reads, and what counts as an answer."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -69,6 +69,7 @@ class Task:
     target: the column of the gold: one of `labels` (classification), an expression (math), a text or a list of texts
         any of which is right (open_question).
     train: scores rollouts; the dev rows are cut from it, by seed. test: for `evaluate.py` alone.
+    words: the sources' label -> the word for it, where a config gives one for some (`data.labels`); `labels` are words.
     """
 
     name: str
@@ -80,6 +81,7 @@ class Task:
     test: Source
     licence: str
     labels: tuple[str, ...] = ()
+    words: Mapping[str, str] = field(default_factory=dict)
     aliases: tuple[str, ...] = ()
 
 

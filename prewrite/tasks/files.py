@@ -6,7 +6,8 @@ import io
 import json
 import logging
 import math
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,6 +21,7 @@ Item = TypeVar("Item")
 
 _LONGEST_CELL = 2**31 - 1
 _EXACT_FLOATS = 2**53
+_BRACED = re.compile(r"\{\s*([A-Za-z_]\w*)\s*\}")
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
@@ -29,14 +31,24 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     writer was killed) is left out with a warning that gives its number; any other line that is no JSON object is
     refused. A missing, unreadable or empty file raises UserError.
     """
+    return [row for _, row in read_placed_rows(path)]
+
+
+def read_placed_rows(path: Path) -> list[tuple[str, dict[str, Any]]]:
+    """`read_rows`, each with its place in the file: "row 3", or "row 3 (line 4)" where the two differ."""
     if path.is_dir():
-        return require_rows(_read_saved(path), str(path))
+        rows = require_rows(_read_saved(path), str(path))
+        return [(f"row {number}", row) for number, row in enumerate(rows, start=1)]
     if not path.is_file():
         raise UserError(f"{path}: there is no such file. Give the path of a .jsonl, .csv or .parquet file.")
     readers = {".jsonl": _read_jsonl, ".csv": _read_csv, ".parquet": _read_parquet}
     if path.suffix.lower() not in readers:
         raise UserError(f"{path}: its ending is {path.suffix!r}; rows are read from {', '.join(readers)} files.")
-    return require_rows(readers[path.suffix.lower()](path), str(path))
+    rows = require_rows(readers[path.suffix.lower()](path), str(path))
+    return [
+        (f"row {number}" + (f" (line {line})" if line != number else ""), row)
+        for number, (line, row) in enumerate(rows, start=1)
+    ]
 
 
 def require_rows(rows: list[Item], where: str, filtered_by: str = "") -> list[Item]:
@@ -47,42 +59,65 @@ def require_rows(rows: list[Item], where: str, filtered_by: str = "") -> list[It
     return rows
 
 
-def require_columns(rows: Iterable[dict[str, Any]], columns: Sequence[str], where: str) -> None:
-    """UserError where a row lacks one of the columns, or has nothing in it; rows are numbered from 1."""
-    for number, row in enumerate(rows, start=1):
-        for column in columns:
-            if is_missing(row.get(column)):
-                fault = "is empty" if column in row else f"is missing; the row has {', '.join(map(str, row)) or 'none'}"
-                raise UserError(f"{where}: row {number}: the column {column!r} {fault}. Every row needs it.")
+def require_columns(row: dict[str, Any], columns: Sequence[str], where: str) -> None:
+    """UserError where the row lacks one of the columns, or has nothing in it."""
+    for column in columns:
+        if is_missing(row.get(column)):
+            fault = "is empty" if column in row else f"is missing; the row has {', '.join(map(str, row)) or 'none'}"
+            raise UserError(f"{where}: the column {column!r} {fault}. Every row needs it.")
 
 
-def read_instruction_rows(path: Path) -> list[InstructionRow]:
+def read_instruction_rows(path: Path, default_task: str | None = None) -> list[InstructionRow]:
     """Instruction data: `instruction`, `dataset_name`, and where wanted `subject`, `level`, `tags`, `information`, and
-    `answer` (a text, a number, or a list of texts any of which is right)."""
-    rows = read_rows(path)
-    require_columns(rows, ("instruction", "dataset_name"), str(path))
-    return [instruction_row(row, f"{path}: row {number}") for number, row in enumerate(rows, start=1)]
+    `answer` (a text, a number, or a list of texts any of which is right).
+
+    default_task: the dataset_name of rows without one. Raises UserError with every row's fault.
+    """
+    rows, faults = [], []
+    for place, row in read_placed_rows(path):
+        try:
+            if default_task is not None and is_missing(row.get("dataset_name")):
+                row = row | {"dataset_name": default_task}
+            rows.append(instruction_row(row, f"{path}: {place}"))
+        except UserError as error:
+            faults.append(str(error))
+    if faults:
+        more = [f"{path}: and {len(faults) - 12} faults more."] if len(faults) > 12 else []
+        raise UserError("\n".join(faults[:12] + more))
+    return rows
 
 
 def instruction_row(row: dict[str, Any], where: str) -> InstructionRow:
-    """A row of instruction data, of which `instruction` and `dataset_name` are there. UserError at `where`."""
-    tags = () if is_missing(row.get("tags")) or row["tags"] == "" else row["tags"]
+    """A row of instruction data. UserError at `where`."""
+    require_columns(row, ("instruction", "dataset_name"), where)
+    tags = _tags(row.get("tags"), where)
     for column in ("instruction", "dataset_name"):
         if not isinstance(row[column], str) or not row[column].strip():
             raise UserError(f"{where}: the column {column!r} is {row[column]!r}; it must be a text that is not empty.")
         if row[column].encode("utf-8", "ignore").decode("utf-8") != row[column]:
             raise UserError(f"{where}: the column {column!r} holds half a character (a lone surrogate); take it out.")
-    if not isinstance(tags, list | tuple) or not all(isinstance(tag, str) for tag in tags):
-        raise UserError(f"{where}: the column 'tags' is {tags!r}; it must be a list of texts, as in [\"problem\"].")
     return InstructionRow(
         instruction=row["instruction"],
         dataset_name=row["dataset_name"],
         subject=text_or_none(row.get("subject")),
         level=text_or_none(row.get("level")),
-        tags=tuple(tags),
+        tags=tags,
         information=text_or_none(row.get("information")),
         answer=_answer(row.get("answer"), f"{where}: the column 'answer'"),
     )
+
+
+def _tags(value: Any, where: str) -> tuple[str, ...]:
+    """The columns that a template shows: a list of names, or "{problem},{level}"."""
+    if is_missing(value) or value == "":
+        return ()
+    tags = _BRACED.findall(value) if isinstance(value, str) and not _BRACED.sub("", value).strip(" ,") else value
+    if isinstance(tags, str) or not isinstance(tags, list | tuple) or not all(isinstance(tag, str) for tag in tags):
+        raise UserError(
+            f'{where}: the column \'tags\' is {value!r}; it must be a list of columns, as ["problem", "level"], or a '
+            'text, as "{problem},{level}".'
+        )
+    return tuple(dict.fromkeys(tags))
 
 
 def _answer(value: Any, where: str) -> str | tuple[str, ...] | None:
@@ -137,7 +172,7 @@ def _read_text(path: Path) -> str:
         raise UserError(f"{path}: byte {error.start} is not UTF-8. Save the file as UTF-8.") from error
 
 
-def _read_jsonl(path: Path) -> list[dict[str, Any]]:
+def _read_jsonl(path: Path) -> list[tuple[int, dict[str, Any]]]:
     lines = _read_text(path).split("\n")  # not splitlines: U+2028 and the like may stand inside a JSON string
     rows = []
     for number, line in enumerate(lines, start=1):
@@ -153,7 +188,7 @@ def _read_jsonl(path: Path) -> list[dict[str, Any]]:
             raise UserError(f"{path}: line {number} is not JSON ({reason}). Every line must be an object.") from error
         if not isinstance(row, dict):
             raise UserError(f"{path}: line {number} is a {type(row).__name__}. Every line must be a JSON object.")
-        rows.append(row)
+        rows.append((number, row))
     return rows
 
 
@@ -169,28 +204,32 @@ def _refuse_repeats(columns: Sequence[str]) -> None:
         raise ValueError(f"the column {min(repeated)!r} stands twice")
 
 
-def _read_csv(path: Path) -> list[dict[str, Any]]:
+def _read_csv(path: Path) -> list[tuple[int, dict[str, Any]]]:
     csv.field_size_limit(_LONGEST_CELL)
     reader = csv.DictReader(io.StringIO(_read_text(path), newline=""), strict=True)
-    rows = []
+    rows, line = [], 1
     try:
         _refuse_repeats(list(reader.fieldnames or ()))
+        line = reader.line_num + 1
         for row in reader:
             if None in row:
                 raise ValueError("it has more cells than the header; quote cells that hold commas")
-            rows.append(row)
+            rows.append((line, row))
+            line = reader.line_num + 1
     except (csv.Error, ValueError) as error:
-        raise UserError(f"{path}: row {len(rows) + 1} is no CSV that can be read: {error}.") from error
+        raise UserError(
+            f"{path}: row {len(rows) + 1} is no CSV that can be read (from line {line}): {error}."
+        ) from error
     return rows
 
 
-def _read_parquet(path: Path) -> list[dict[str, Any]]:
+def _read_parquet(path: Path) -> list[tuple[int, dict[str, Any]]]:
     import pyarrow.parquet
 
     try:
         table = pyarrow.parquet.read_table(path)
         _refuse_repeats(table.column_names)
-        return table.to_pylist()
+        return list(enumerate(table.to_pylist(), start=1))
     except Exception as error:  # a damaged file ends in whatever its bytes lead pyarrow to
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"{path}: not a parquet file that can be read ({type(error).__name__}: {reason}).") from error

@@ -7,11 +7,12 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from prewrite.errors import UserError
 from prewrite.tasks.base import HubSplit, RawRow, Source, Task
-from prewrite.tasks.files import golds_of, read_rows, require_columns, require_rows, shown_text, text_or_none
+from prewrite.tasks.examples import Empty, PlacedRow, make_examples
+from prewrite.tasks.files import read_placed_rows, require_rows
 from prewrite.types import Example
 
 log = logging.getLogger(__name__)
@@ -28,29 +29,23 @@ class _Loaded:
 
 
 def load_examples(
-    task: Task, split: Split, *, local_dir: Path | None = None, dev_size: int = 0, min_words: int = 0, seed: int = 0
+    task: Task,
+    split: Split,
+    *,
+    local_dir: Path | None = None,
+    dev_size: int = 0,
+    min_words: int = 0,
+    seed: int = 0,
+    empty: Empty = "refuse",
 ) -> list[Example]:
     """The examples of one split.
 
-    train and dev are drawn by `seed` from the train source, whose repeated rows are dropped first: the first `dev_size`
-    of the shuffled rows are dev, the others train. test is the whole test source, in its own order. A train row that
-    repeats a test row is refused, or left out where the task says why the hub's copy has such rows.
-
-    min_words: train and dev rows with fewer words in their fields are left out; the test keeps all its rows.
-    local_dir: the data folder; None = the folder that PREWRITE_DATA names, or, where it is not set, the hub.
-    Raises UserError for every fault of the data: missing, empty, overlapping, a row without a column, an unknown label.
+    train and dev are the parts of `load_pool`: the first `dev_size` are dev, the others train. test is the whole test
+    source, in its own order. Raises UserError as `load_pool` does.
     """
-    folder = data_folder(local_dir)
-    test = _load(task, task.test, folder)
     if split == "test":
-        return test.examples
-    whole_pool = _train_pool(task, _load(task, task.train, folder), test)
-    pool = [e for e in whole_pool if sum(len(text.split()) for text in e.fields.values()) >= min_words]
-    if whole_pool and not pool:
-        raise UserError(
-            f"{task.name}: none of the {len(whole_pool)} train rows has data.min_words={min_words} words; lower it."
-        )
-    random.Random(seed).shuffle(pool)
+        return _load(task, task.test, data_folder(local_dir), empty).examples
+    pool = load_pool(task, local_dir=local_dir, min_words=min_words, seed=seed, empty=empty)
     if split == "train":
         return require_rows(pool[dev_size:], f"{task.name} train", f"dev_size={dev_size} (of {len(pool)} rows)")
     if not 0 < dev_size < len(pool):
@@ -59,6 +54,38 @@ def load_examples(
             f"Give a dev_size from 1 to {len(pool) - 1}; the other rows are for training."
         )
     return pool[:dev_size]
+
+
+def load_pool(
+    task: Task, *, local_dir: Path | None = None, min_words: int = 0, seed: int = 0, empty: Empty = "refuse"
+) -> list[Example]:
+    """The rows that train and dev are cut from, shuffled by `seed`.
+
+    Repeated rows are dropped first. A row that repeats a test row is refused, or left out where the task says why the
+    hub's copy has such rows.
+    min_words: rows with fewer words in their fields are left out; the test keeps all its rows.
+    local_dir: the data folder; None = the folder that PREWRITE_DATA names, or, where it is not set, the hub.
+    empty: what becomes of rows of local files with an empty text or gold.
+    Raises UserError with the faults of train and test together: missing, empty, overlapping, a row without a column, an
+    unknown label.
+    """
+    folder = data_folder(local_dir)
+    loaded, faults = [], []
+    for source in (task.train, task.test):
+        try:
+            loaded.append(_load(task, source, folder, empty))
+        except UserError as error:
+            faults.append(str(error))
+    if faults:
+        raise UserError("\n".join(dict.fromkeys(faults)))
+    whole_pool = _train_pool(task, *loaded)
+    pool = [e for e in whole_pool if sum(len(text.split()) for text in e.fields.values()) >= min_words]
+    if whole_pool and not pool:
+        raise UserError(
+            f"{task.name}: none of the {len(whole_pool)} train rows has data.min_words={min_words} words; lower it."
+        )
+    random.Random(seed).shuffle(pool)
+    return require_rows(pool, f"{task.name} train")
 
 
 def test_label(task: Task, local_dir: Path | None) -> str:
@@ -111,33 +138,26 @@ def _label(source: Source, from_file: bool) -> str:
     return source.file_label if from_file and source.file_label else source.label
 
 
-def _load(task: Task, source: Source, folder: Path | None) -> _Loaded:
+def _load(task: Task, source: Source, folder: Path | None, empty: Empty) -> _Loaded:
     place = source.folder or folder
     from_hub = place is None
     where, rows = _read_hub(task, source) if place is None else _read_files(task, source, place)
     require_rows(rows, f"{task.name}: {where}")
-    require_columns(rows, (*task.fields, task.target), f"{task.name}: {where}")
-    label = _label(source, not from_hub)
-    examples = [
-        _example(task, row, f"{task.name}: {where}: row {number}", f"{label.split()[0]}-{number}")
-        for number, row in enumerate(rows, start=1)
-    ]
-    if empty := [example.id for example in examples if not all(text.strip() for text in example.fields.values())]:
+    label = _label(source, not from_hub).split()[0]
+    read = source.read_hub if from_hub else source.read_file
+    examples = make_examples(task, rows, read, label=label, empty="keep" if from_hub else empty)
+    if blank := [example.id for example in examples if not all(text.strip() for text in example.fields.values())]:
         log.warning(
             "%s: %s: %d of %d rows have an empty text (the first: %s)",
-            *(task.name, where, len(empty), len(examples), empty[0]),
+            *(task.name, where, len(blank), len(examples), blank[0]),
         )
     if source.file_rows is not None and not from_hub:
         random.Random(FILE_ROWS_SEED).shuffle(examples)
-        examples = require_rows(examples[source.file_rows], f"{task.name}: {where}", f"file rows {source.file_rows}")
-    if len({example.id for example in examples}) < len(examples):
-        raise UserError(
-            f"{task.name}: {where}: two rows have the same id. Make the ids unique, or leave the column out."
-        )
-    return _Loaded(where, from_hub, examples)
+        examples = examples[source.file_rows]
+    return _Loaded(where, from_hub, require_rows(examples, f"{task.name}: {where}"))
 
 
-def _read_files(task: Task, source: Source, folder: Path) -> tuple[str, list[dict[str, Any]]]:
+def _read_files(task: Task, source: Source, folder: Path) -> tuple[str, list[PlacedRow]]:
     missing = [name for name in source.files if not (folder / name).is_file()]
     if missing and source.folder is None:
         raise UserError(
@@ -145,28 +165,14 @@ def _read_files(task: Task, source: Source, folder: Path) -> tuple[str, list[dic
             f"names its columns), or unset data.local_dir and PREWRITE_DATA to load {_hub_names(source)} from the hub. "
             f"{source.access}".rstrip()
         )
-    rows = [row for name in source.files for row in read_rows(folder / name)]
-    return ", ".join(source.files), _converted(rows, source.read_file, f"{task.name}: {', '.join(source.files)}")
+    rows = [(f"{name}: {place}", row) for name in source.files for place, row in read_placed_rows(folder / name)]
+    return ", ".join(source.files), rows
 
 
-def _read_hub(task: Task, source: Source) -> tuple[str, list[dict[str, Any]]]:
-    rows = [row for split in source.hub for row in _hub_rows(task, source, split)]
+def _read_hub(task: Task, source: Source) -> tuple[str, list[PlacedRow]]:
     where = _hub_names(source)
-    return where, _converted(rows, source.read_hub, f"{task.name}: {where}")
-
-
-def _converted(rows: Sequence[RawRow], reader: Any, where: str) -> list[dict[str, Any]]:
-    converted = []
-    for number, row in enumerate(rows, start=1):
-        try:
-            columns = reader(row)
-        except KeyError as error:
-            raise UserError(
-                f"{where}: row {number}: the column {error} is missing; the row has {', '.join(map(str, row))}."
-            ) from error
-        if columns is not None:
-            converted.append(dict(columns))
-    return converted
+    rows = (row for split in source.hub for row in _hub_rows(task, source, split))
+    return where, [(f"{where}: row {number}", row) for number, row in enumerate(rows, start=1)]
 
 
 def _hub_names(source: Source) -> str:
@@ -188,25 +194,3 @@ def _hub_rows(task: Task, source: Source, split: HubSplit) -> Sequence[RawRow]:
             f"a folder with {', '.join(source.files)}."
         ) from error
     return loaded  # type: ignore[return-value]  # a Dataset: its rows are dicts
-
-
-def _example(task: Task, row: RawRow, where: str, generated_id: str) -> Example:
-    return Example(
-        id=text_or_none(row.get("id")) or generated_id,
-        fields={column: shown_text(row[column]) for column in task.fields},
-        target=_target(task, row[task.target], f"{where}: the column {task.target!r}"),
-        subject=text_or_none(row.get("subject")),
-        level=text_or_none(row.get("level")),
-        solution=text_or_none(row.get("solution")),
-    )
-
-
-def _target(task: Task, value: Any, where: str) -> str | tuple[str, ...]:
-    golds = golds_of(value, where)
-    if task.kind == "open_question":
-        return tuple(golds)
-    if len(golds) > 1:
-        raise UserError(f"{where} holds {len(golds)} golds; {task.kind} has exactly one.")
-    if task.kind == "classification" and golds[0] not in task.labels:
-        raise UserError(f"{where} is {value!r}; the labels are {', '.join(task.labels)}.")
-    return golds[0]

@@ -10,13 +10,14 @@ from prewrite.config import Config
 from prewrite.config.loading import stage_configs
 from prewrite.engine import distributed
 from prewrite.errors import UserError
+from prewrite.tasks.rows import row_names
 from prewrite.training.engines import Engines, reset_model
 from prewrite.training.objectives.base import Objective
 from prewrite.training.objectives.budget import Budget
 from prewrite.training.objectives.held_out import HeldOutQuestions
 from prewrite.training.objectives.requests import Requests
 from prewrite.training.objectives.rewrite import Rewrite
-from prewrite.training.objectives.rewrite_data import RewriteData, load_rewrite_data, row_names
+from prewrite.training.objectives.rewrite_data import RewriteData, load_rewrite_data
 from prewrite.training.objectives.selection import Selection
 from prewrite.training.progress import Progress, Winner
 from prewrite.training.rollout import build_request, build_requests
@@ -113,6 +114,8 @@ def make_objective(stage: Stage, engines: Engines, progress: Progress) -> Object
     """What the trainer trains on."""
     config, data, task_model, journal = stage.config, stage.data, engines.task_model, engines.journal
     held_out = None
+    if journal is not None:
+        journal.row_names = dict(zip(data.rows, row_names(data.rows), strict=True))
     if journal is not None and data.dev:
         held_out = Selection(config, data, task_model, journal, progress)
     elif journal is not None:

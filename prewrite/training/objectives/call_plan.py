@@ -18,7 +18,7 @@ TYPICAL_GAIN, TYPICAL_DISCORDANT = 0.05, 0.27  # of which the power is told
 
 def dev_parts(config: Config, data: RewriteData, row: InstructionRow) -> tuple[Sequence[Example], Sequence[Example]]:
     """A row's dev examples: those of looks and races, and those of the test, which nothing else reads."""
-    pool, settings = data.asking_of(row).pool(row, data.dev[row.dataset_name]), config.selection
+    pool, settings = data.dev_of(row), config.selection
     cut = len(pool) - min(settings.test_size, max(len(pool) // 2, len(pool) - settings.eval_examples))
     return pool[:cut], pool[cut:]
 
@@ -28,8 +28,7 @@ def race_examples(config: Config, data: RewriteData, row: InstructionRow) -> Seq
 
     Few rewrites meet any one train example in training, and none that decides: what speaks for the winner is the test.
     """
-    train = data.asking_of(row).pool(row, data.train.get(row.dataset_name, ()))
-    return [*dev_parts(config, data, row)[0], *train]
+    return [*dev_parts(config, data, row)[0], *data.train_of(row)]
 
 
 def look_examples(config: Config, data: RewriteData, row: InstructionRow) -> Sequence[Example]:

@@ -9,9 +9,10 @@ from prewrite.config import Config
 from prewrite.evaluation.summary import summarise
 from prewrite.reporting.journal import Journal
 from prewrite.tasks.base import Task
+from prewrite.tasks.rows import is_whole, row_names
 from prewrite.training.objectives.call_plan import look_examples, race_examples
 from prewrite.training.objectives.estimate import Estimate, estimate_worth
-from prewrite.training.objectives.rewrite_data import RewriteData, row_names
+from prewrite.training.objectives.rewrite_data import RewriteData
 from prewrite.training.progress import Candidate, Progress, RowMemory
 from prewrite.types import Evaluation, Example, InstructionRow, Rollout, Sample, Verdict
 
@@ -35,6 +36,9 @@ class Ledger:
             for text, candidate in (start or {row.instruction: Candidate(0, "initial")}).items():
                 self._add(index, text, candidate)
         self.race_examples = [race_examples(config, data, row) for row in data.rows]
+        self._own_train = [
+            None if is_whole(row) else {example.id for example in data.train_of(row)} for row in data.rows
+        ]
         self.value = {task.name: _value(config, data, task) for task in data.tasks.values()}
 
     def of(self, index: int) -> RowMemory:
@@ -47,9 +51,14 @@ class Ledger:
         for rollout in rollouts:
             if not rollout.verdicts or not isinstance(rollout.row, InstructionRow):
                 continue
-            memory = self.of(self.data.rows.index(rollout.row))
+            index = self.data.rows.index(rollout.row)
+            memory, own = self.of(index), self._own_train[index]
             memory.candidates.setdefault(rollout.output, Candidate(step, "train"))
-            seen = {verdict.example_id: verdict for verdict in rollout.verdicts if verdict.correct is not None}
+            seen = {
+                verdict.example_id: verdict
+                for verdict in rollout.verdicts
+                if verdict.correct is not None and (own is None or verdict.example_id in own)
+            }
             memory.train.setdefault(rollout.output, {}).update(seen)
             parts = [rollout.reward_parts.get(entry.reward.name) or 0.0 for entry in form_rewards]
             memory.form[rollout.output] = sum(
@@ -142,6 +151,11 @@ class Ledger:
         verdicts = [verdict for example, verdict in dev.get(text, {}).items() if example in dev.get(beside, {})]
         return {"estimate": worth[text].mean, "sd": worth[text].sd, **self._summary(index, text, verdicts)}
 
+    def what_it_is(self, index: int) -> dict[str, Any]:
+        """A row's task, subject and level, as dev.jsonl and best.json carry them."""
+        row = self.data.rows[index]
+        return {"task": row.dataset_name, "subject": row.subject, "level": row.level}
+
     def write_line(
         self,
         index: int,
@@ -153,8 +167,8 @@ class Ledger:
     ) -> None:
         """A line of dev.jsonl. verdicts: those of the test; None = all that the instruction has on the race's part."""
         shown = list(self.of(index).dev.get(text, {}).values()) if verdicts is None else verdicts
-        line: dict[str, Any] = {"step": step, "stage": self.stage, "task": self.data.rows[index].dataset_name}
-        line |= {"row": self.names[index], "role": role, "rewrite": text, **self._summary(index, text, shown)}
+        line: dict[str, Any] = {"step": step, "stage": self.stage, "row": self.names[index], **self.what_it_is(index)}
+        line |= {"role": role, "rewrite": text, **self._summary(index, text, shown)}
         if estimate is not None:
             line |= {"estimate": estimate.mean, "sd": estimate.sd}
         self.journal.write_dev(line | {"verdicts": [verdict.correct for verdict in shown]})

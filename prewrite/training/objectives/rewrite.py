@@ -204,12 +204,14 @@ class Rewrite:
         if self.held_out is not None:  # on rank 0: every rank writes the same, or its own for nobody
             self.budget.add(sample for own in samples for sample in own)
         return [
-            [
-                "" if sample.finish_reason == "length" else self._unquoted(row, clean_rewrite(sample.text))
-                for sample in own
-            ]
+            [self._whole(row, sample) for sample in own]
             for row, own in zip(self.data.held_out_rows, samples, strict=True)
         ]
+
+    def _whole(self, row: InstructionRow, sample: Sample) -> str:
+        """The rewrite in a sample, "" where it has a fault that can be told without examples."""
+        rewrite = self._unquoted(row, clean_rewrite(sample.text))
+        return "" if self.data.asking_of(row).fault(sample, rewrite, row, ()) else rewrite
 
     def _update_requests(self) -> None:
         """What requests may show, from rank 0, which knows all verdicts, to every rank."""

@@ -1,29 +1,28 @@
 """What a rewriting stage needs beside models: rows, their tasks, rewards, train and held-out examples; all checked."""
 
+import logging
 import random
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 
 from prewrite.asking import MINI_BATCH, Asking
 from prewrite.config import Config
 from prewrite.errors import UserError
 from prewrite.rewards import check_coverage, check_objective, check_rows
-from prewrite.tasks import get_task
 from prewrite.tasks.base import Task
-from prewrite.tasks.files import read_instruction_rows
-from prewrite.tasks.loading import load_examples
-from prewrite.tasks.own import task_from_settings
+from prewrite.tasks.configured import instruction_rows, train_and_dev, unnamed_labels
+from prewrite.tasks.rows import own_examples, row_names
 from prewrite.training.objectives.base import WeightedReward, weighted_rewards
 from prewrite.types import Example, InstructionRow
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class RewriteData:
     """rows: what is rewritten in training. held_out_rows: what is rewritten in an evaluation: the same instructions,
     or, where a row is a question by itself, rows of the file that are not trained on.
-    train, dev: by task; empty where no reward asks on examples.
+    train, dev: by task; empty where no reward asks on examples. dev_size: a row's own dev examples, at most.
     """
 
     rows: Sequence[InstructionRow]
@@ -32,6 +31,15 @@ class RewriteData:
     rewards: Sequence[WeightedReward]
     train: Mapping[str, Sequence[Example]]
     dev: Mapping[str, Sequence[Example]]
+    dev_size: int | None = None
+
+    def dev_of(self, row: InstructionRow) -> Sequence[Example]:
+        """What the row alone is judged on."""
+        return own_examples(row, self.dev[row.dataset_name])[: self.dev_size]
+
+    def train_of(self, row: InstructionRow) -> Sequence[Example]:
+        """The train examples that tell what the row's rewrites are worth."""
+        return own_examples(row, self.train.get(row.dataset_name, ()))
 
     @property
     def ways(self) -> list[Asking]:
@@ -55,47 +63,31 @@ def load_rewrite_data(config: Config) -> RewriteData:
     entries = weighted_rewards(config.reward)
     rewards = [entry.reward for entry in entries]
     check_objective(rewards, "rewrite")
-    rows, tasks = _instruction_rows(config)
+    rows, tasks = instruction_rows(config)
     check_coverage(rewards, list(tasks.values()))
-    check_rows(rewards, rows, tasks)
     ways = [reward.asking for reward in rewards if reward.asking is not None]
     if any(not way.uses_examples for way in ways):
+        check_rows(rewards, rows, tasks, {})
         held_out, rows = _keep_back(rows, config)
         return RewriteData(rows, held_out, tasks, entries, {}, {})
-    train, dev = _examples(config, tasks)
-    wanted = config.reward.examples_per_rewrite
-    for name, pool in train.items():
-        if ways and len(pool) < wanted:
+    wanted = config.reward.examples_per_rewrite if ways else 1
+    train, dev = _examples(config, rows, tasks, wanted)
+    check_rows(rewards, rows, tasks, train)
+    data = RewriteData(rows, rows, tasks, entries, train, dev, config.data.dev_size)
+    for name, row in zip(row_names(rows), rows, strict=True):
+        pool = data.asking_of(row).pool(row, train[row.dataset_name])
+        if len(pool) < wanted:
             raise UserError(
                 f"{name} train: {len(pool)} examples, fewer than reward.examples_per_rewrite {wanted}: lower it, or "
                 "data.dev_size or data.min_words, or raise data.num_train_examples"
             )
-    return RewriteData(rows, rows, tasks, entries, train, dev)
-
-
-def row_names(rows: Sequence[InstructionRow]) -> list[str]:
-    """A name for each row: its task's, with subject and level where it has them, and a number where that repeats."""
-    names = ["/".join(part for part in (row.dataset_name, row.subject, row.level) if part) for row in rows]
-    total, seen = Counter(names), Counter[str]()
-    numbered = []
-    for name in names:
-        seen[name] += 1
-        numbered.append(f"{name}#{seen[name]}" if total[name] > 1 else name)
-    return numbered
-
-
-def _instruction_rows(config: Config) -> tuple[list[InstructionRow], dict[str, Task]]:
-    """What is to be rewritten, and the tasks by name. A row's dataset_name is made its task's own name."""
-    own = [task_from_settings(**settings.model_dump()) for settings in config.custom_tasks]
-    data = config.data
-    if data.instructions_file:
-        given = read_instruction_rows(Path(data.instructions_file))
-        tasks = [get_task(row.dataset_name, own) for row in given]
-        rows = [replace(row, dataset_name=task.name) for row, task in zip(given, tasks, strict=True)]
-    else:
-        tasks = [get_task(name, own) for name in data.tasks]
-        rows = [InstructionRow(data.instruction or task.default_instruction, task.name) for task in tasks]
-    return rows, {task.name: task for task in tasks}
+        if unnamed := unnamed_labels(tasks[row.dataset_name], row.instruction):
+            log.warning(
+                "%s: its instruction does not name %s: answers are held to the task's labels all the same (data.labels "
+                "gives other words for them)",
+                *(name, ", ".join(unnamed)),
+            )
+    return data
 
 
 def _keep_back(rows: Sequence[InstructionRow], config: Config) -> tuple[list[InstructionRow], list[InstructionRow]]:
@@ -114,13 +106,16 @@ def _keep_back(rows: Sequence[InstructionRow], config: Config) -> tuple[list[Ins
 
 
 def _examples(
-    config: Config, tasks: Mapping[str, Task]
+    config: Config, rows: Sequence[InstructionRow], tasks: Mapping[str, Task], least_train: int
 ) -> tuple[dict[str, Sequence[Example]], dict[str, Sequence[Example]]]:
-    data = config.data
-    local_dir = Path(data.local_dir) if data.local_dir else None
-    train, dev = {}, {}
+    train, dev, faults = {}, {}, []
     for name, task in tasks.items():
-        cut = {"local_dir": local_dir, "dev_size": data.dev_size, "min_words": data.min_words, "seed": config.seed}
-        train[name] = load_examples(task, "train", **cut)[: data.num_train_examples]
-        dev[name] = load_examples(task, "dev", **cut)
+        own = [row for row in rows if row.dataset_name == name]
+        try:
+            train[name], dev[name] = train_and_dev(task, own, config, least_train)
+            train[name] = train[name][: config.data.num_train_examples]
+        except UserError as error:
+            faults.append(str(error))
+    if faults:
+        raise UserError("\n".join(faults))
     return train, dev

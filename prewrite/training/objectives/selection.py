@@ -50,7 +50,7 @@ class Selection:
                 shown |= self._look(index, texts, role, step)
             self.ledger.of(index).best = row.instruction
         self._write_best()
-        return shown
+        return shown | means_over_rows(shown)
 
     def evaluate(
         self, step: int, greedy: Sequence[Sequence[str]], sampled: Sequence[Sequence[str]]
@@ -69,7 +69,7 @@ class Selection:
             self.ledger.of(index).best = best
             shown[f"dev_best/{name}"] = worth[best].mean
         self._write_best()
-        return shown
+        return shown | means_over_rows(shown)
 
     def briefs(self) -> list[Brief]:
         """What requests may show of each row."""
@@ -79,7 +79,7 @@ class Selection:
                 row,
                 self.ledger.of(index),
                 self.ledger.worth(index),
-                {example.id: example for example in self.data.train.get(row.dataset_name, ())},
+                {example.id: example for example in self.data.train_of(row)},
             )
             for index, row in enumerate(self.data.rows)
         ]
@@ -109,7 +109,7 @@ class Selection:
         entries = self._write_best()
         for index, name in enumerate(self.ledger.names):
             self.progress.winners[name] = Winner(self._kept(index), plain(entries[name]))
-        return shown
+        return shown | means_over_rows(shown)
 
     def summary(self) -> str:
         """For each row what was spent on choosing, the initial and the best instruction, and what the test says."""
@@ -246,12 +246,21 @@ class Selection:
                 "step": memory.candidates[memory.best].step,
                 "num_candidates": len(memory.candidates),
                 "test": None if memory.claim is None else vars(memory.claim),
-                "task": row.dataset_name,
+                **self.ledger.what_it_is(index),
+                "tags": list(row.tags),
                 "config_hash": self.config_hash,
                 "earlier": self._earlier(name, initial),
             }
         self.journal.write_best({name: winner.entry for name, winner in self.before.items()} | entries)
         return entries
+
+
+def means_over_rows(shown: Mapping[str, float]) -> dict[str, float]:
+    """The mean of each measure over its rows, as "dev_best", where there is more than one row."""
+    by_measure: dict[str, list[float]] = {}
+    for key, value in shown.items():
+        by_measure.setdefault(key.partition("/")[0], []).append(value)
+    return {measure: sum(values) / len(values) for measure, values in by_measure.items() if len(values) > 1}
 
 
 def _failed_as_wrong(verdict: Verdict) -> Verdict:

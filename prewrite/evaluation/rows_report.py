@@ -1,0 +1,69 @@
+"""What there is to tell where a prompts file has several rows, each scored on its own task, subject and level."""
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from prewrite.evaluation.report import WIDTH, Report, percent, table_lines
+from prewrite.evaluation.statistics import mcnemar_test
+
+
+@dataclass(frozen=True)
+class RowsReport:
+    """names: of the rows; reports: of each, whose "initial" and "rank 1" are compared, the initial one alone where
+    nothing else is known."""
+
+    names: Sequence[str]
+    reports: Sequence[Report]
+
+    def text(self) -> str:
+        """A line a row, the means, and the texts of the instructions."""
+        lines = [f"{name}: {value}" for name, value in self.reports[0].facts.items()]
+        lines += [f"note: {note}" for note in dict.fromkeys(note for report in self.reports for note in report.notes)]
+        if any(report.is_limited for report in self.reports):
+            lines.append("note: ONLY THE FIRST test examples of each row (--limit)")
+        lines += ["", *table_lines([self._head(), *map(self._line, self.names, self.reports)]), ""]
+        lines.append("scores: accuracy in percent with 95% intervals, on each row's own test examples")
+        mean = self._mean()
+        if mean is not None:
+            lines.append(
+                f"- mean of {len(self.reports)} rows: initial {100 * mean['initial']:.1f}, "
+                f"best {100 * mean['best']:.1f}; over all examples {mean['wins']} won, {mean['losses']} lost, "
+                f"McNemar's exact p {mean['p_value']:.2g}"
+            )
+        for name, report in zip(self.names, self.reports, strict=True):
+            lines += ["", f"{name}, {report.test_label}"]
+            for row in report.rows[:1] if report.best is report.rows[0] else (report.rows[0], report.best):
+                lines.append(f"[{row.role}] ({row.provenance})")
+                lines += [f"    {line}" for line in row.instruction.split("\n")]
+        return "\n".join(
+            wrapped for line in lines for wrapped in (textwrap.wrap(line, WIDTH, subsequent_indent="    ") or [""])
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Every row's whole report, and the means."""
+        named = zip(self.names, self.reports, strict=True)
+        return {"mean": self._mean(), "reports": [{"row": name} | report.as_json() for name, report in named]}
+
+    def _head(self) -> tuple[str, ...]:
+        return ("row", "n", "initial", "best", "won/lost", "p")
+
+    def _line(self, name: str, report: Report) -> tuple[str, ...]:
+        initial, best = report.rows[0], report.best
+        test = best.against.get("initial")
+        tested = (f"{test.wins}/{test.losses}", f"{test.p_value:.4f}") if test else ("", "")
+        scores = (percent(initial.summary.accuracy), percent(best.summary.accuracy))
+        return (name, str(initial.summary.n), *scores, *tested)
+
+    def _mean(self) -> dict[str, Any] | None:
+        """None where a row has no verdict."""
+        pairs = [(report.rows[0], report.best) for report in self.reports]
+        scores = [[row.summary.accuracy for row in pair] for pair in pairs]
+        if any(score is None for pair in scores for score in pair):
+            return None
+        initial, best = ([score.value for score in column if score] for column in zip(*scores, strict=True))
+        ours, theirs = ([v.correct for pair in pairs for v in pair[place].verdicts] for place in (1, 0))
+        test = mcnemar_test(ours, theirs)
+        means = {"initial": sum(initial) / len(initial), "best": sum(best) / len(best)}
+        return means | {"wins": test.wins, "losses": test.losses, "p_value": test.p_value}

@@ -1,0 +1,33 @@
+"""Whether a setting names a model that can be there, told at once: a hub that does not answer takes half a minute."""
+
+import json
+from pathlib import Path
+
+from prewrite.errors import UserError
+
+
+def refuse_no_model(setting: str, model: str) -> None:
+    """UserError for a folder that is missing or holds no model, in the name of the setting; a hub name passes.
+
+    owner/name is a missing folder where there is a folder `owner` here.
+    """
+    folder = Path(model)
+    if folder.exists() and not (folder / "config.json").is_file():
+        raise UserError(
+            f"{setting} {model!r} is no model folder: it has no config.json. Give a folder with config.json, the "
+            "weights and the tokenizer, or a hub name."
+        )
+    if folder.exists():
+        try:
+            json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{setting} {model!r}: its config.json is no JSON that can be read ({error}).") from error
+        return
+    is_path = folder.is_absolute() or model.startswith((".", "~")) or model.count("/") > 1
+    beside = sorted(path.parent.name for path in folder.parent.glob("*/config.json")) if "/" in model else []
+    if is_path or ("/" in model and folder.parent.is_dir()):
+        near = f" In {folder.parent} there are {', '.join(beside[:5])}." if beside else ""
+        raise UserError(
+            f"{setting} {model!r}: no such folder, and no hub name (owner/name) either; paths are relative to "
+            f"{Path.cwd()}.{near}"
+        )

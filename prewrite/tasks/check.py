@@ -1,0 +1,74 @@
+"""All that a run's data can get wrong, at once, before anything is started."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from prewrite.config import Config
+from prewrite.errors import UserError
+from prewrite.model_folder import refuse_no_model
+from prewrite.tasks.base import Task
+from prewrite.tasks.configured import instruction_rows, own_tasks, train_and_dev, unnamed_labels
+from prewrite.tasks.loading import load_examples, load_pool, test_label
+from prewrite.tasks.rows import own_examples, row_names, unknown_tags
+from prewrite.types import Example, InstructionRow
+
+T = TypeVar("T")
+
+
+def check(config: Config) -> tuple[list[str], list[str]]:
+    """(what the data are, every fault of them and of the models' folders). Loads no model."""
+    told: list[str] = []
+    faults: list[str] = []
+
+    def tried(work: Callable[[], T]) -> T | None:
+        try:
+            return work()
+        except UserError as error:
+            faults.append(str(error))
+            return None
+
+    tried(lambda: refuse_no_model("policy.model", config.policy.model))
+    if config.task_model.base_url is None:
+        tried(lambda: refuse_no_model("task_model.model", config.task_model.model))
+    found = tried(lambda: instruction_rows(config))
+    rows, tasks = found or ([], {})
+    for name, task in tasks.items():
+        own = [row for row in rows if row.dataset_name == name]
+        if cut := tried(
+            lambda task=task, own=own: train_and_dev(task, own, config, config.reward.examples_per_rewrite)
+        ):
+            told += _told(config, task, own, *cut)
+            faults += _row_faults(task, own, cut[0])
+    for task in own_tasks(config.custom_tasks)[0]:
+        if task.name not in tasks:
+            tried(lambda task=task: load_pool(task, empty=config.data.empty))
+    return told, faults
+
+
+def _told(
+    config: Config, task: Task, rows: Sequence[InstructionRow], train: Sequence[Example], dev: Sequence[Example]
+) -> list[str]:
+    local_dir = Path(config.data.local_dir) if config.data.local_dir else None
+    test = load_examples(task, "test", local_dir=local_dir, empty=config.data.empty)
+    lines = [f"{task.name}: {len(train)} train, {len(dev)} dev, {len(test)} test: {test_label(task, local_dir)}"]
+    for split, examples in (("train", train), ("dev", dev), ("test", test)):
+        if task.labels:
+            golds = Counter(example.target for example in examples)
+            lines.append(f"  {split}: {', '.join(f'{label} {golds[label]}' for label in task.labels)}")
+    for name, row in zip(row_names(rows), rows, strict=True):
+        of_row = len(own_examples(row, train)), len(own_examples(row, dev)[: config.data.dev_size])
+        lines.append(f"  row {name}: {of_row[0]} train, {of_row[1]} dev: {' '.join(row.instruction.split())[:70]!r}")
+        if unnamed := unnamed_labels(task, row.instruction):
+            lines.append(f"    its instruction does not name the labels {', '.join(unnamed)}")
+    return lines
+
+
+def _row_faults(task: Task, rows: Sequence[InstructionRow], train: Sequence[Example]) -> list[str]:
+    faults = []
+    for name, row in zip(row_names(rows), rows, strict=True):
+        unknown, known = unknown_tags(row, task, train)
+        if unknown:
+            faults.append(f"{name}: the tags {', '.join(unknown)} are no columns of it; they are {', '.join(known)}.")
+    return faults

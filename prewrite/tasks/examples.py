@@ -1,0 +1,147 @@
+"""From a source's rows to examples, with every fault of the rows at once, by file and line."""
+
+import logging
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from prewrite.errors import UserError
+from prewrite.tasks.base import RawRow, RowReader, Task
+from prewrite.tasks.files import golds_of, is_missing, shown_text, text_or_none
+from prewrite.types import Example
+
+log = logging.getLogger(__name__)
+
+Empty = Literal["refuse", "drop", "keep"]
+PlacedRow = tuple[str, RawRow]
+_KINDS_TOLD, _PLACES_TOLD = 12, 5
+
+
+class _Fault(Exception):
+    """What is wrong with one row, in words that rows of the same fault share."""
+
+
+class _Empty(_Fault):
+    """A text or gold is empty."""
+
+
+def make_examples(
+    task: Task,
+    rows: Sequence[PlacedRow],
+    read: RowReader,
+    *,
+    label: str,
+    empty: Empty,
+) -> list[Example]:
+    """The examples of placed rows ("train.csv: row 3 (line 4)", and the row), numbered from 1 where they have no id.
+
+    empty: what becomes of a row with an empty text or gold. A text may be kept, a gold never.
+    Raises UserError with every fault, rows of the same one together, counted.
+    """
+    places: dict[str, list[str]] = {}
+    examples: list[Example] = []
+    number, dropped = 0, []
+    for place, raw in rows:
+        try:
+            row = _converted(raw, read)
+            if row is None:
+                continue
+            number += 1
+            examples.append(_example(task, row, f"{label}-{number}", empty))
+        except _Fault as fault:
+            if empty == "drop" and isinstance(fault, _Empty):
+                dropped.append(place)
+            else:
+                places.setdefault(str(fault), []).append(place)
+    for example_id in _repeated([example.id for example in examples]):
+        places.setdefault(
+            f"two rows have the same id {example_id!r}; make it unique, or leave the column out.", [label]
+        )
+    if places:
+        raise UserError("\n".join(_told(task, places)))
+    if dropped:
+        log.warning(
+            "%s: %d rows with an empty text or gold are left out (data.empty): %s%s",
+            *(task.name, len(dropped), dropped[0].partition(": ")[0] + ": ", _short(dropped)),
+        )
+    return examples
+
+
+def _told(task: Task, places: dict[str, list[str]]) -> list[str]:
+    lines = [
+        f"{task.name}: {own[0]}: {fault}" + (f" ({len(own)} rows: {_short(own)})" if len(own) > 1 else "")
+        for fault, own in list(places.items())[:_KINDS_TOLD]
+    ]
+    return lines + ([f"{task.name}: and {len(places) - _KINDS_TOLD} faults more."] if len(places) > _KINDS_TOLD else [])
+
+
+def _short(places: Sequence[str]) -> str:
+    """The first places, those of one file without its name."""
+    file = places[0].partition(": ")[0] + ": "
+    return ", ".join(place.removeprefix(file) for place in places[:_PLACES_TOLD]) + (
+        ", ..." if len(places) > _PLACES_TOLD else ""
+    )
+
+
+def _repeated(ids: Sequence[str]) -> list[str]:
+    seen: set[str] = set()
+    repeated = [one for one in ids if one in seen or seen.add(one)]  # type: ignore[func-returns-value]
+    return list(dict.fromkeys(repeated))
+
+
+def _converted(row: RawRow, read: RowReader) -> RawRow | None:
+    try:
+        return read(row)
+    except KeyError as error:
+        raise _Fault(_lacks(str(error), row)) from error
+
+
+def _lacks(column: str, row: RawRow) -> str:
+    return f"the column {column} is missing; the row has {', '.join(map(str, row)) or 'none'}. Every row needs it."
+
+
+def _example(task: Task, row: RawRow, generated_id: str, empty: Empty) -> Example:
+    for column in (*task.fields, task.target):
+        if column not in row:
+            raise _Fault(_lacks(repr(column), row))
+    for column in task.fields:
+        if not shown_text(row[column]).strip() and empty != "keep":
+            raise _Empty(f"the column {column!r} is empty; data.empty=drop leaves such rows out, keep keeps them.")
+    return Example(
+        id=text_or_none(row.get("id")) or generated_id,
+        fields={column: shown_text(row[column]) for column in task.fields},
+        target=_target(task, row[task.target]),
+        subject=text_or_none(row.get("subject")),
+        level=text_or_none(row.get("level")),
+        solution=text_or_none(row.get("solution")),
+        columns={
+            column: shown_text(cell)
+            for column, cell in row.items()
+            if column not in (*task.fields, task.target, "solution") and isinstance(cell, str | int | float)
+        },
+    )
+
+
+def _target(task: Task, value: Any) -> str | tuple[str, ...]:
+    where = f"the column {task.target!r}"
+    if is_missing(value) or (isinstance(value, str) and not value.strip()):
+        raise _Empty(f"{where} is empty; the gold must not be empty; data.empty=drop leaves such rows out.")
+    try:
+        golds = golds_of(value, where)
+    except UserError as error:
+        raise _Fault(str(error)) from error
+    if task.kind == "open_question":
+        return tuple(golds)
+    if len(golds) > 1:
+        raise _Fault(f"{where} holds {len(golds)} golds; {task.kind} has exactly one.")
+    if task.kind != "classification":
+        return golds[0]
+    words = task.words or {label: label for label in task.labels}
+    if golds[0] in words:
+        return words[golds[0]]
+    alike = [label for label in words if label.casefold() == golds[0].strip().casefold()]
+    rule = (
+        f"it is {alike[0]!r} but for case and blanks; the two must be one"
+        if alike
+        else f"the labels are {', '.join(words)}"
+    )
+    raise _Fault(f"{where} is {value!r}; {rule}.")

@@ -56,7 +56,7 @@ class Progress:
 
     leftovers: scored groups that the next batch begins with (dynamic sampling). gaps: the gap alarm's window.
     alike_batches: rollout batches running whose rewrites were nearly all alike. memory: the selection's, by the row's
-    name.
+    name. set_aside: in solving, the pass over the problems from which on one is back, by its index.
     """
 
     step: int = 0
@@ -66,6 +66,7 @@ class Progress:
     gaps: list[float] = field(default_factory=list)
     alike_batches: int = 0
     memory: dict[str, RowMemory] = field(default_factory=dict)
+    set_aside: dict[int, int] = field(default_factory=dict)
 
     def to_json(self) -> bytes:
         """The record as JSON; `from_json` gives it back equal."""

@@ -28,6 +28,8 @@ def run(config: Config, start: Start = "new") -> None:
             check_world(config, world.size)
             refuse_sleep_without_gpu(config.rollout, world)
             refuse_compiling_without_compiler(config.policy)
+            if config.policy.trust_remote_code and world.is_main:
+                print(f"policy.trust_remote_code is on: Python code that comes with {config.policy.model} runs here")
             tokenizer = load_tokenizer(config.policy)
             stage = load_stage(config, tokenizer)
         agreement.agree_on_data(stage.shared_parts, world)

@@ -12,6 +12,8 @@ from prewrite.training.objectives.requests import Requests
 from prewrite.training.objectives.rewrite import Rewrite
 from prewrite.training.objectives.rewrite_data import RewriteData, load_rewrite_data
 from prewrite.training.objectives.selection import Selection
+from prewrite.training.objectives.solve import Solve
+from prewrite.training.objectives.solve_data import SolveData, load_solve_data
 from prewrite.training.progress import Progress
 from prewrite.training.rollout import build_requests
 
@@ -44,15 +46,35 @@ class Stage:
         }
 
 
-def load_stage(config: Config, tokenizer: Any) -> Stage:
+@dataclass(frozen=True)
+class SolveStage:
+    """A stage whose problems the policy solves itself."""
+
+    config: Config
+    data: SolveData
+    choices: tuple[str, ...] = ()
+
+    @property
+    def shared_parts(self) -> dict[str, object]:
+        """What every rank must have read alike, by name."""
+        problems = [[(one.task.name, one.example) for one in part] for part in (self.data.train, self.data.held_out)]
+        requests = [[one.request for one in part] for part in (self.data.train, self.data.held_out)]
+        return {"the problems": problems, "the requests, by the policy's tokenizer and chat template": requests}
+
+
+def load_stage(config: Config, tokenizer: Any) -> Stage | SolveStage:
     """Reads and checks all that needs no model. Raises UserError."""
+    if config.objective == "solve":
+        return SolveStage(config, load_solve_data(config, tokenizer))
     data = load_rewrite_data(config)
     held_out_requests = build_requests(data.held_out_rows, tokenizer, config.rollout)
     return Stage(config, data, Requests(config, data, tokenizer), held_out_requests)
 
 
-def make_objective(stage: Stage, engines: Engines, progress: Progress) -> Objective:
+def make_objective(stage: Stage | SolveStage, engines: Engines, progress: Progress) -> Objective:
     """What the trainer trains on."""
+    if isinstance(stage, SolveStage):
+        return Solve(stage.config, stage.data, engines.world, engines.journal, progress)
     config, data, task_model, journal = stage.config, stage.data, engines.task_model, engines.journal
     held_out = None
     if journal is not None and data.dev:

@@ -1,0 +1,39 @@
+"""Solving's held-out looks as one table: every reward before, during and after training."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Look = Mapping[str, Any]
+
+
+def look_rows(looks: Sequence[Look]) -> list[tuple[str, list[str], list[tuple[int, list[float | None]]]]]:
+    """(title, names of the rewards, (step, their means) of each look) for each task and way of sampling.
+
+    looks: lines of dev.jsonl with `step`, `task`, `role`, `n` and `rewards`; others are passed over.
+    """
+    kept = [look for look in looks if isinstance(look.get("rewards"), Mapping)]
+    found = []
+    for task, role in dict.fromkeys((look["task"], look["role"]) for look in kept):
+        own = [look for look in kept if (look["task"], look["role"]) == (task, role)]
+        names = list(dict.fromkeys(name for look in own for name in look["rewards"]))
+        rows = [(int(look["step"]), [look["rewards"].get(name) for name in names]) for look in own]
+        found.append((f"{task}, {own[-1]['n']} {role} answers to held-out problems", names, rows))
+    return found
+
+
+def look_table(looks: Sequence[Look]) -> str:
+    """`look_rows` in lines of text; a line "gain" below each table is the last look less the first."""
+    lines = []
+    for title, names, rows in look_rows(looks):
+        first, last = rows[0][1], rows[-1][1]
+        gains = [None if a is None or b is None else b - a for a, b in zip(first, last, strict=True)]
+        lines.append(f"{title}: the mean of each reward")
+        lines.append("  ".join([f"{'step':>6}", *names]))
+        for label, values in [*((str(step), values) for step, values in rows), ("gain", gains)]:
+            sign = "+" if label == "gain" else ""
+            cells = [
+                f"{'-' if value is None else format(value, sign + '.3f'):>{len(name)}}"
+                for name, value in zip(names, values, strict=True)
+            ]
+            lines.append("  ".join([f"{label:>6}", *cells]))
+    return "\n".join(lines)

@@ -6,18 +6,19 @@ from typing import Any
 Look = Mapping[str, Any]
 
 
-def look_rows(looks: Sequence[Look]) -> list[tuple[str, list[str], list[tuple[int, list[float | None]]]]]:
+def look_rows(looks: Sequence[Look]) -> list[tuple[str, list[str], list[tuple[str, list[float | None]]]]]:
     """(title, names of the rewards, (step, their means) of each look) for each task and way of sampling.
 
-    looks: lines of dev.jsonl with `step`, `task`, `role`, `n` and `rewards`; others are passed over.
+    looks: lines of dev.jsonl with `step`, `task`, `sampling`, `n` and `rewards`; others are passed over. What is no
+    number among the means is None.
     """
     kept = [look for look in looks if isinstance(look.get("rewards"), Mapping)]
     found = []
-    for task, role in dict.fromkeys((look["task"], look["role"]) for look in kept):
-        own = [look for look in kept if (look["task"], look["role"]) == (task, role)]
+    for title in dict.fromkeys(map(_title, kept)):
+        own = [look for look in kept if _title(look) == title]
         names = list(dict.fromkeys(name for look in own for name in look["rewards"]))
-        rows = [(int(look["step"]), [look["rewards"].get(name) for name in names]) for look in own]
-        found.append((f"{task}, {own[-1]['n']} {role} answers to held-out problems", names, rows))
+        rows = [(str(look.get("step")), [_number(look["rewards"].get(name)) for name in names]) for look in own]
+        found.append((title, names, rows))
     return found
 
 
@@ -29,7 +30,7 @@ def look_table(looks: Sequence[Look]) -> str:
         gains = [None if a is None or b is None else b - a for a, b in zip(first, last, strict=True)]
         lines.append(f"{title}: the mean of each reward")
         lines.append("  ".join([f"{'step':>6}", *names]))
-        for label, values in [*((str(step), values) for step, values in rows), ("gain", gains)]:
+        for label, values in [*rows, ("gain", gains)]:
             sign = "+" if label == "gain" else ""
             cells = [
                 f"{'-' if value is None else format(value, sign + '.3f'):>{len(name)}}"
@@ -37,3 +38,11 @@ def look_table(looks: Sequence[Look]) -> str:
             ]
             lines.append("  ".join([f"{label:>6}", *cells]))
     return "\n".join(lines)
+
+
+def _title(look: Look) -> str:
+    return f"{look.get('task')}, {look.get('n')} {look.get('sampling')} answers to held-out problems"
+
+
+def _number(value: Any) -> float | None:
+    return value if isinstance(value, int | float) else None

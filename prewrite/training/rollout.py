@@ -28,9 +28,7 @@ def build_request(
     """
     parts = [settings.meta_instruction, row.instruction, row.information or "", extra]
     turn = "\n\n".join(part for part in parts if part)
-    request = render_request(
-        tokenizer, turn, settings.chat_template_kwargs, where=where, system=settings.system_prompt
-    )
+    request = render_request(tokenizer, turn, settings.chat_template_kwargs, where=where, system=settings.system_prompt)
     if len(request) > settings.max_prompt_length:
         raise UserError(
             f"{where}: its request has {len(request)} tokens; rollout.max_prompt_length is "

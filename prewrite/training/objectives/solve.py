@@ -67,11 +67,11 @@ class Solve:
         """The mean of every reward over greedy answers to the held-out problems, and over sampled ones. Collective."""
         shown: dict[str, float] = {}
         held_out = self.data.held_out
-        for role, count in (("greedy", 1), ("sampled", self.config.selection.num_sampled)):
+        for sampling, count in (("greedy", 1), ("sampled", self.config.selection.num_sampled)):
             if not count:
                 continue
             requests = [problem.request for problem in held_out]
-            sampled = roll_out(sampler, requests, count, self.world, self._answer, greedy=role == "greedy")
+            sampled = roll_out(sampler, requests, count, self.world, self._answer, greedy=sampling == "greedy")
             with distributed.together("scoring held-out solutions"):
                 parts = self._parts(sampled, [held_out[one.group] for one in sampled])
                 mine = [(one.group, part) for one, part in zip(sampled, parts, strict=True)]
@@ -79,11 +79,12 @@ class Solve:
             for task in dict.fromkeys(problem.task.name for problem in held_out):
                 own = [part for index, part in marks if held_out[index].task.name == task]
                 means = self._means(own)
-                shown[f"dev_{role}/{task}"] = means["total"]
-                if role == "greedy":
+                shown[f"dev_{sampling}/{task}"] = means["total"]
+                if sampling == "greedy":
                     shown |= {f"dev_{name}/{task}": mean for name, mean in means.items() if name != "total"}
                 if self.journal is not None:
-                    self.journal.write_dev({"step": step, "task": task, "role": role, "n": len(own), "rewards": means})
+                    line = {"step": step, "task": task, "sampling": sampling, "n": len(own), "rewards": means}
+                    self.journal.write_dev(line)
         return shown
 
     def finish(self, step: int, sampler: Sampler) -> dict[str, float]:

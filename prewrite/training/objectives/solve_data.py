@@ -12,6 +12,7 @@ from prewrite.config import Config
 from prewrite.engine.chat_template import render_request
 from prewrite.errors import UserError
 from prewrite.rewards import check_objective
+from prewrite.rewards.trl import check_columns
 from prewrite.tasks import get_task
 from prewrite.tasks.base import Task
 from prewrite.tasks.files import require_rows
@@ -57,6 +58,9 @@ def load_solve_data(config: Config, tokenizer: Any) -> SolveData:
         dev, train = _problems(config, task, tokenizer)
         pools.append(train)
         held_out += dev
+    for entry in entries:
+        for problem in (one for pool in pools for one in pool if entry.reward.takes_columns):
+            check_columns(entry.reward.name, entry.reward.columns, problem.example)
     train = mix(pools, config.data.task_weights, config.data.max_train_rows, config.seed)
     return SolveData(train, held_out, entries)
 

@@ -1,4 +1,4 @@
-"""Solving: which problems are trained on, how they read, what they earn, which are set aside, and the table of looks."""
+"""Solving: which problems are trained on, how they read, what they earn, which are set aside; the table of looks."""
 
 import json
 import random
@@ -160,9 +160,11 @@ def test_a_setting_of_the_other_objective_is_refused_and_no_task_model_is_needed
     assert "task_model" not in str(told.value)
     whole["data"] = {"tasks": ["gsm8k"], "instruction": "Solve."}
     file.write_text(json.dumps(whole))
-    with pytest.raises(UserError, match="data.instruction is read by objective=rewrite alone, and this is solve"):
+    with pytest.raises(UserError, match=r"data\.instruction is read by objective=rewrite alone, and this is solve"):
         load_config(file)
-    with pytest.raises(UserError, match="data.set_aside_passes is read by objective=solve alone, and this is rewrite"):
+    with pytest.raises(
+        UserError, match=r"data\.set_aside_passes is read by objective=solve alone, and this is rewrite"
+    ):
         load_config(file, ["objective=rewrite", "task_model.model=m", "data.set_aside_passes=1"])
 
 
@@ -210,7 +212,7 @@ def test_a_problem_that_all_or_none_solve_is_left_out_for_some_passes(tmp_path: 
 
 
 class Teacher:
-    """Stands in for the sampler: answers right and well-formed once `learned`, else says the number alone or nothing."""
+    """Stands in for the sampler: right and well-formed once `learned`, before that the number alone or nothing."""
 
     ranks_per_engine = 1
 
@@ -244,9 +246,9 @@ def test_looks_are_one_table_on_the_console_in_the_journal_and_in_the_report(tmp
     resumed = objective(settings, journal)
     assert resumed.summary().splitlines()[:5] == [
         "arithmetic, 6 greedy answers to held-out problems: the mean of each reward",
-        "  step  total  accuracy_reward  think_answer_format_reward",
-        "     0  0.500            0.500                       0.000",
-        "     5  1.500            1.000                       1.000",
+        "  step   total  accuracy_reward  think_answer_format_reward",
+        "     0   0.500            0.500                       0.000",
+        "     5   1.500            1.000                       1.000",
         "  gain  +1.000           +0.500                      +1.000",
     ]
     assert "arithmetic, 12 sampled answers" in resumed.summary()
@@ -258,7 +260,7 @@ def test_looks_are_one_table_on_the_console_in_the_journal_and_in_the_report(tmp
 
 def test_a_table_of_looks_takes_what_a_broken_journal_holds() -> None:
     looks = [{"rewards": {"a": None}, "step": 1}, {"rewards": 3}, {"step": 2}, {"rewards": {"a": "x"}, "step": []}]
-    assert look_table(looks).splitlines()[2:] == ["     1  -", "    []  -", "  gain  -"]
+    assert look_table(looks).splitlines()[2:] == ["     1       -", "    []       -", "  gain       -"]
     assert look_table([]) == ""
 
 

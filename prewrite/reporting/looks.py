@@ -29,11 +29,11 @@ def look_table(looks: Sequence[Look]) -> str:
         first, last = rows[0][1], rows[-1][1]
         gains = [None if a is None or b is None else b - a for a, b in zip(first, last, strict=True)]
         lines.append(f"{title}: the mean of each reward")
-        lines.append("  ".join([f"{'step':>6}", *names]))
+        lines.append("  ".join([f"{'step':>6}", *(f"{name:>6}" for name in names)]))
         for label, values in [*rows, ("gain", gains)]:
             sign = "+" if label == "gain" else ""
             cells = [
-                f"{'-' if value is None else format(value, sign + '.3f'):>{len(name)}}"
+                f"{'-' if value is None else format(value, sign + '.3f'):>{max(6, len(name))}}"
                 for name, value in zip(names, values, strict=True)
             ]
             lines.append("  ".join([f"{label:>6}", *cells]))

@@ -4,14 +4,16 @@ import json
 import random
 import re
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 
-from prewrite.config import Config
+from prewrite.config import Config, CustomTaskSettings
 from prewrite.config.loading import load_config
 from prewrite.engine.distributed import World
 from prewrite.engine.policy import load_tokenizer
@@ -29,7 +31,13 @@ from tests.test_chat_template import tokenizer
 
 WORLD = World(0, 1, torch.device("cpu"))
 CHAT = "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}\n{% endfor %}"
-TWO_SUMS = [Example(str(n), {"problem": f"What is {n} + 1?"}, str(n + 1)) for n in range(2)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _world() -> Iterator[None]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
 
 
 def config(tmp_path: Path, **sections: dict[str, Any]) -> Config:
@@ -122,6 +130,28 @@ def test_a_mixture_keeps_its_proportions_and_repeats_nothing() -> None:
     assert counts([0.3, 0.1], 40) == (30, 10)  # 40 x 0.3 / 0.4 is 29.999... in floats
     assert sum(counts(None, 10)) == 10
     assert mix(pools, None, None, seed=3) != mix(pools, None, None, seed=4)
+
+
+def test_what_one_task_holds_out_another_does_not_train_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    sums = [{"problem": f"What is {n} + 100?", "answer": str(n + 100)} for n in range(30)]
+    embedded = loaded(config(tmp_path)).held_out[0].example
+    for name, rows in {
+        "own": [*sums, {**embedded.fields, "answer": embedded.target}],
+        "test": [{"problem": "What is 1000 + 1?", "answer": "1001"}],
+    }.items():
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    own = {
+        "name": "own", "kind": "math", "fields": {"problem": "Question"}, "target": "answer",
+        "train_file": str(tmp_path / "own.jsonl"), "test_file": str(tmp_path / "test.jsonl"),
+        "default_instruction": "Solve.",
+    }  # fmt: skip
+    settings = config(tmp_path, data={"tasks": ["arithmetic", "own"], "dev_size": 6})
+    settings = settings.model_copy(update={"custom_tasks": [CustomTaskSettings.model_validate(own)]})
+    data = loaded(settings)
+    trained = [problem.example.fields["problem"] for problem in data.train]
+    assert not set(trained) & {problem.example.fields["problem"] for problem in data.held_out}
+    assert {problem.task.name for problem in data.held_out} == {"arithmetic", "own"}
+    assert "own: 1 problems stand in another task's rows too" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from prewrite.rewards.trl import check_columns
 from prewrite.tasks import get_task
 from prewrite.tasks.base import Task
 from prewrite.tasks.files import require_rows
-from prewrite.tasks.loading import load_examples
+from prewrite.tasks.loading import load_examples, normalised_text
 from prewrite.tasks.own import task_from_settings
 from prewrite.training.objectives.base import WeightedReward, weighted_rewards
 from prewrite.types import Example
@@ -58,6 +58,9 @@ def load_solve_data(config: Config, tokenizer: Any) -> SolveData:
         dev, train = _problems(config, task, tokenizer)
         pools.append(train)
         held_out += dev
+    if len(tasks) > 1:
+        kept_out = [example for task in tasks for example in load_examples(task, "test", local_dir=_folder(config))]
+        pools = _disjoint(pools, [*(problem.example for problem in held_out), *kept_out])
     for entry in entries:
         for problem in (one for pool in pools for one in pool if entry.reward.takes_columns):
             check_columns(entry.reward.name, entry.reward.columns, problem.example)
@@ -81,6 +84,22 @@ def mix(pools: Sequence[Sequence[Item]], weights: Sequence[float] | None, most: 
     return mixed[:most]
 
 
+def _disjoint(pools: Sequence[Sequence[Problem]], kept_out: Sequence[Example]) -> list[list[Problem]]:
+    """The pools without what another task holds out, and each problem in the first pool that has it alone."""
+    known = {normalised_text(example) for example in kept_out}
+    disjoint = []
+    for pool in pools:
+        texts = [normalised_text(problem.example) for problem in pool]
+        own = [problem for problem, text in zip(pool, texts, strict=True) if text not in known]
+        known.update(texts)
+        disjoint.append(own)
+        if repeats := len(pool) - len(own):
+            name = pool[0].task.name
+            log.warning("%s: %d problems stand in another task's rows too: left out of training", name, repeats)
+        require_rows(own, f"{pool[0].task.name} train", "that leaves out what other tasks hold")
+    return disjoint
+
+
 def user_turn(task: Task, example: Example, suffix: str) -> str:
     """A problem as the policy reads it: its text, or its labelled fields where it has several; then the suffix."""
     if len(task.fields) == 1:
@@ -93,8 +112,7 @@ def user_turn(task: Task, example: Example, suffix: str) -> str:
 def _problems(config: Config, task: Task, tokenizer: Any) -> tuple[list[Problem], list[Problem]]:
     """(held-out problems, problems to train on) of a task, drawn by seed from those that the settings let pass."""
     data, rollout = config.data, config.rollout
-    local_dir = Path(data.local_dir) if data.local_dir else None
-    pool = load_examples(task, "train", local_dir=local_dir, min_words=data.min_words, seed=config.seed)
+    pool = load_examples(task, "train", local_dir=_folder(config), min_words=data.min_words, seed=config.seed)
     if data.answer_pattern is not None:
         fitting = [one for one in pool if isinstance(one.target, str) and _fits(data.answer_pattern, one.target)]
         told = f"data.answer_pattern={data.answer_pattern!r} (of {len(pool)} rows)"
@@ -118,6 +136,10 @@ def _problems(config: Config, task: Task, tokenizer: Any) -> tuple[list[Problem]
         )
     held_out, train = problems[: data.dev_size], problems[data.dev_size :]
     return held_out[: config.selection.eval_examples], train[: data.num_train_examples]
+
+
+def _folder(config: Config) -> Path | None:
+    return Path(config.data.local_dir) if config.data.local_dir else None
 
 
 def _fits(pattern: str, answer: str) -> bool:

@@ -3,6 +3,7 @@
 import json
 import random
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,7 @@ from prewrite.training.objectives.solve import Solve
 from prewrite.training.objectives.solve_data import load_solve_data, mix, user_turn
 from prewrite.training.progress import Progress
 from prewrite.types import Example, Sample
+from tests.launching import finish, start, with_settings
 from tests.test_chat_template import tokenizer
 
 WORLD = World(0, 1, torch.device("cpu"))
@@ -337,3 +339,32 @@ def test_the_embedded_problems_are_right_and_apart() -> None:
         assert int(row["answer"]) in (a + b, a - b, a * b)
         assert 0 < int(row["answer"]) < 100
     assert get_task("arithmetic").kind == "math"
+
+
+@pytest.mark.slow
+def test_a_whole_run_learns_from_problems_without_a_task_server(tmp_path: Path, shallow_model: str) -> None:
+    settings = (
+        *(f"output_dir={tmp_path}", f"policy.model={shallow_model}", "max_steps=2", "eval_steps=1", "num_sampled=2"),
+        *("eval_examples=4", "num_generations=4", "per_device_train_batch_size=8", "max_completion_length=16"),
+        *("set_aside_passes=1", "max_train_rows=2", 'reward_funcs=["accuracy_reward","repetition_penalty_reward"]'),
+        *("reward_weights=[1.0,0.5]", "trust_remote_code=true"),
+    )
+    command = [sys.executable, "train.py", "--config", "configs/solve_tiny.json", *with_settings(*settings)]
+    code, stdout, stderr = finish(start(command))
+    assert code == 0, stdout[-3000:] + stderr[-3000:]
+    run = tmp_path / "solve_tiny"
+    assert not (run / "task_server.log").exists()
+    assert "policy.trust_remote_code is on" in stdout
+    looks = [json.loads(line) for line in (run / "dev.jsonl").read_text().splitlines()]
+    assert [(look["step"], look["sampling"], look["n"]) for look in looks] == [
+        (step, sampling, n) for step in (0, 1, 2) for sampling, n in (("greedy", 4), ("sampled", 8))
+    ]
+    assert look_table(looks) in stdout
+    rollouts = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    assert len(rollouts) == 16
+    assert {row["problem"].partition("-")[0] for row in rollouts} == {"arithmetic_train"}
+    kept = json.loads((run / "checkpoints" / "step_000002" / "progress.json").read_text())
+    assert kept["set_aside"], "four layers solve nothing"
+    steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert steps[-1]["step"] == 2
+    assert "dev_accuracy_reward/arithmetic" in steps[-1]

@@ -31,7 +31,6 @@ def _moved(old: str, new: str, note: str = "") -> Moved:
 
 MOVED = (
     _moved("model_name_or_path", "policy.model"),
-    _moved("model_revision trust_remote_code", "", "give policy.model as a folder that holds the revision wanted"),
     _moved("torch_dtype model_init_kwargs", "policy.dtype"),
     _moved("bf16 fp16", "policy.dtype", "bfloat16 is the default; float16 is not offered"),
     _moved("gradient_checkpointing_kwargs", "policy.gradient_checkpointing", "true or false is all"),
@@ -58,6 +57,8 @@ MOVED = (
         "",
         "a task has its own splits; files of your own: custom_tasks",
     ),
+    _moved("dataset_mixture", "data.tasks", "with a weight for each in data.task_weights"),
+    _moved("test_split_size", "data.dev_size", "a number of problems, kept from training by seed"),
     _moved("dataset_prompt_column", "data.instructions_file", "its column is named instruction"),
     _moved("test_size", "reward.examples_per_rewrite", "the first PRewrite's; the examples held out are data.dev_size"),
     _moved("generate_dataset_seed data_seed", "seed"),
@@ -77,8 +78,7 @@ MOVED = (
         "rollout.chat_template_kwargs",
         "the policy's; the task model's is task_model.chat_template_kwargs",
     ),
-    _moved("system_prompt", "rollout.meta_instruction", "it goes before the instruction, in the user turn"),
-    _moved("chat_template", "", "the policy's tokenizer brings it"),
+    _moved("system_prompt", "rollout.system_prompt", "the policy's; the task model's is task_model.system_prompt"),
     _moved("vllm_gpu_memory_utilization gpu_memory_utilization", "rollout.gpu_memory_utilization"),
     _moved("vllm_enable_sleep_mode", "rollout.sleep_level", "0, 1 or 2"),
     _moved(
@@ -164,6 +164,7 @@ SAME = (
     "epsilon_high", "delta", "sapo_temperature_pos", "sapo_temperature_neg", "importance_sampling_level", "beta",
     "sync_ref_model", "ref_model_mixup_alpha", "ref_model_sync_steps", "mask_truncated_completions",
     "top_entropy_quantile", "reward_funcs", "reward_weights", "report_to",
+    "model_revision", "trust_remote_code", "chat_template", "max_train_rows",
 )  # fmt: skip
 """Names of theirs that are the same here, each in one section."""
 

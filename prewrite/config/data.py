@@ -1,16 +1,19 @@
 """What is rewritten: tasks, files, and tasks of the user's own."""
 
+import re
 from collections.abc import Iterator
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from prewrite.config.base import Count, Positive, Section
 
 
 class DataSettings(Section):
-    """What is rewritten, and on which examples a rewrite is scored."""
+    """What is rewritten, and on which examples a rewrite is scored; in solving, the problems."""
 
     tasks: list[str] = []
-    """tasks whose instruction is rewritten; `python -m prewrite.tasks` lists them"""
+    """tasks whose instruction is rewritten, or whose problems are solved; `python -m prewrite.tasks` lists them"""
     instruction: str | None = None
     """the initial instruction, in place of each task's default one"""
     instructions_file: str | None = None
@@ -21,9 +24,19 @@ class DataSettings(Section):
     num_train_examples: Positive | None = None
     """use only the first so many examples of the shuffled train split; null = all"""
     dev_size: Positive = 200
-    """examples a row, cut from the train split by seed, on which rewrites are chosen"""
+    """examples a row, cut from the train split by seed, on which rewrites are chosen, or solving is measured"""
     min_words: Count = 0
     """leave out shorter train and dev examples: SST-2's train split is half phrases, its test split has sentences"""
+    instruction_suffix: str = ""
+    """solve: stands after every problem, on a line of its own, as (after taking modulo 1000)"""
+    answer_pattern: str | None = None
+    """solve: only problems whose whole answer matches this regular expression, as [0-9]{1,3} for 0 to 999"""
+    task_weights: list[Annotated[float, Field(gt=0)]] | None = None
+    """solve: the mixture, a weight a task: [3, 1] takes three problems of the first to one of the second; null = all"""
+    max_train_rows: Positive | None = None
+    """solve: problems to train on, of all tasks together; null = all"""
+    set_aside_passes: Count = 0
+    """solve: a problem that all or none of its samples solve is left out for so many passes over the problems"""
 
     labels: dict[str, dict[str, str]] = {}
     """by task, the word asked for and found in place of a label, as {"boolq": {"yes": "True", "no": "False"}}"""
@@ -40,6 +53,12 @@ class DataSettings(Section):
             yield "`instruction` is empty; write one, or leave it out for each task's default one"
         if len(set(self.tasks)) < len(self.tasks):
             yield f"`tasks` names one twice: {', '.join(self.tasks)}"
+        if self.task_weights is not None and len(self.task_weights) != len(self.tasks):
+            yield f"{len(self.task_weights)} `task_weights` for {len(self.tasks)} `tasks`: one each"
+        try:
+            re.compile(self.answer_pattern or "")
+        except re.error as error:
+            yield f"`answer_pattern` {self.answer_pattern!r} is no regular expression: {error}"
 
 
 class CustomTaskSettings(Section):

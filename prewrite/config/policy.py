@@ -10,6 +10,12 @@ class PolicySettings(Section):
 
     model: str
     """folder or hub name of a chat model in the transformers format"""
+    model_revision: str | None = None
+    """branch, tag or commit of a model of the hub; null = its main branch"""
+    trust_remote_code: bool = False
+    """run Python code that comes with the model; it has all your rights"""
+    chat_template: str | None = None
+    """Jinja text, or a file of it, in place of the tokenizer's own chat template; saved with every checkpoint"""
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     """type of the weights in forward and backward; the optimizer's master copy is always float32"""
     attn_implementation: Literal["packed", "sdpa", "eager"] = "packed"

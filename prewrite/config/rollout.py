@@ -18,6 +18,8 @@ class RolloutSettings(Section):
 
     meta_instruction: str = META_INSTRUCTION
     """what the policy is told before the instruction; both together are the user turn of the request"""
+    system_prompt: str | None = None
+    """system turn of every request; null = none, or what the chat template puts there"""
     context_share: Annotated[float, Field(ge=0, le=1)] = 0.0
     """share of requests that also show the best and worst instructions so far, and failures of the one to rewrite"""
     context_tried: Count = 4

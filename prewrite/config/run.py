@@ -1,13 +1,15 @@
 """A whole run: its sections, and what only the sections together can get wrong."""
 
 from collections.abc import Iterator
+from typing import Any, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, model_validator
 
 from prewrite.config.base import Count, Positive, Section
 from prewrite.config.budget import BudgetSettings
 from prewrite.config.data import CustomTaskSettings, DataSettings
 from prewrite.config.loss import LossSettings
+from prewrite.config.objective import refused_settings
 from prewrite.config.policy import PolicySettings
 from prewrite.config.reward import RewardSettings
 from prewrite.config.rollout import RolloutSettings
@@ -27,6 +29,8 @@ class Config(Section):
     """folder of all runs"""
     seed: Count = 1
     """of data order, examples, dev split and sampling"""
+    objective: Literal["rewrite", "solve"] = "rewrite"
+    """what is trained: rewriting instructions for the task model, or solving problems (docs/solving.md)"""
     policy: PolicySettings
     data: DataSettings
     custom_tasks: list[CustomTaskSettings] = []
@@ -46,8 +50,16 @@ class Config(Section):
     reset_model: bool = False
     """every stage but the first begins with the base model: weights, optimizer and schedule"""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _without_task_model(cls, data: Any) -> Any:
+        """Solving asks no task model, so its section may be left out."""
+        is_solve = isinstance(data, dict) and data.get("objective") == "solve"
+        return {"task_model": {"model": ""}, **data} if is_solve else data
+
     def faults(self) -> Iterator[str]:
         """What only the sections together can get wrong."""
+        yield from refused_settings(self.objective, self)
         rollout, correction = self.rollout, self.loss.sampler_correction
         cuts = {"top_p": rollout.top_p < 1, "top_k": rollout.top_k > 0, "min_p": rollout.min_p > 0}
         cut = [name for name, is_on in cuts.items() if is_on]
@@ -62,7 +74,7 @@ class Config(Section):
                 "loss_type=bnpo with max_tokens_per_micro_batch: bnpo divides by the tokens of each micro-batch, so "
                 "that packing by length would change the loss; use dapo"
             )
-        if self.training.max_steps == 0 and not self.budget.has_limit:
+        if self.objective == "rewrite" and self.training.max_steps == 0 and not self.budget.has_limit:
             yield "max_steps=0 searches among as many untrained rewrites as calls allow: give budget.max_task_calls"
         if self.training.early_stopping_patience is not None and not self.selection.eval_steps:
             yield "early_stopping_patience counts looks, and selection.eval_steps is 0: give eval_steps"

@@ -1,4 +1,5 @@
-"""A request in the policy's chat template: one user turn that nothing forged, and nothing changed."""
+"""A request in the policy's chat template: a user turn that nothing forged, and nothing changed; perhaps a system
+turn before it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,10 +8,12 @@ from prewrite.errors import UserError
 from prewrite.tasks.control_tokens import first_control_token
 
 
-def render_request(tokenizer: Any, turn: str, chat_template_kwargs: Mapping[str, Any], *, where: str) -> list[int]:
+def render_request(
+    tokenizer: Any, turn: str, chat_template_kwargs: Mapping[str, Any], *, where: str, system: str | None = None
+) -> list[int]:
     """Token ids of the turn as the user's, up to where the answer begins.
 
-    where: what a fault is told of, as "instruction row 3".
+    where: what a fault is told of, as "instruction row 3". system: the system turn; None = the template's own, if any.
     Raises UserError where the tokenizer has no chat template, where the turn holds control tokens (it would forge a
     turn), and where the template raises, or drops or rewrites the turn. White space around a turn does not count.
     """
@@ -18,15 +21,21 @@ def render_request(tokenizer: Any, turn: str, chat_template_kwargs: Mapping[str,
         raise UserError("policy.model: its tokenizer has no chat template; give an instruction-tuned (chat) model")
     if forged := _control_token_in(turn, tokenizer):
         raise UserError(f"{where}: it holds the control token {forged!r}; take it out")
+    turns = [{"role": "user", "content": turn}]
+    if system is not None:
+        turns.insert(0, {"role": "system", "content": system})
     try:
-        text = tokenizer.apply_chat_template(
-            [{"role": "user", "content": turn}], add_generation_prompt=True, tokenize=False, **chat_template_kwargs
-        )
+        text = tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False, **chat_template_kwargs)
     except Exception as error:  # a template is a program of the model's maker: it raises what it likes
         raise UserError(
             f"{where}: the chat template of policy.model raised {type(error).__name__}: {error}. Look at "
-            "rollout.chat_template_kwargs, or give a model whose template takes a lone user turn."
+            "rollout.chat_template_kwargs and rollout.system_prompt, or give a model whose template takes such turns."
         ) from error
+    if system is not None and system.strip() not in text:
+        raise UserError(
+            "rollout.system_prompt: the chat template of policy.model drops or rewrites it; put it into the user turn "
+            "(rollout.meta_instruction, or data.instruction_suffix in solving), or give a policy.chat_template"
+        )
     if turn.strip() not in text:
         raise UserError(
             f"{where}: the chat template of policy.model drops or rewrites the instruction; what it makes of it ends "

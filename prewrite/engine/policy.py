@@ -225,19 +225,42 @@ def load_tokenizer(settings: PolicySettings) -> Any:
     """
     refuse_no_model("policy.model", settings.model)
     try:
-        config = AutoConfig.from_pretrained(settings.model)
+        config = AutoConfig.from_pretrained(settings.model, **_origin(settings))
         if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
             raise ValueError(f"its config is a {type(config).__name__}, which is no causal language model")
-        return AutoTokenizer.from_pretrained(settings.model)
+        tokenizer = AutoTokenizer.from_pretrained(settings.model, **_origin(settings))
     except Exception as error:  # damaged files end in whatever their words lead transformers to
         raise _no_model(settings, error) from error
+    if settings.chat_template is not None:
+        tokenizer.chat_template = _chat_template(settings.chat_template)
+    return tokenizer
+
+
+def _origin(settings: PolicySettings) -> dict[str, Any]:
+    return {"revision": settings.model_revision or "main", "trust_remote_code": settings.trust_remote_code}
+
+
+def _chat_template(given: str) -> str:
+    """The text itself, or that of the file it names: a template has braces, and a file's name none."""
+    if "{" in given:
+        return given
+    try:
+        return Path(given).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"policy.chat_template: {given!r} holds no {{ }}, so it is no Jinja text, and as a file it cannot be read: "
+            f"{error}"
+        ) from error
 
 
 def load_lm(settings: PolicySettings) -> Any:
     """The causal language model of a folder or hub name, as transformers loads it. Raises UserError."""
     try:
         lm = AutoModelForCausalLM.from_pretrained(
-            settings.model, dtype=DTYPES[settings.dtype], attn_implementation=settings.attn_implementation
+            settings.model,
+            dtype=DTYPES[settings.dtype],
+            attn_implementation=settings.attn_implementation,
+            **_origin(settings),
         )
     except (OSError, ValueError, RecursionError, SafetensorError) as error:
         raise _no_model(settings, error) from error

@@ -47,6 +47,9 @@ class Sampler:
         try:
             self.engine: Any = LLM(
                 model=policy.model,
+                revision=policy.model_revision,
+                tokenizer_revision=policy.model_revision,
+                trust_remote_code=policy.trust_remote_code,
                 dtype=policy.dtype,
                 # One seed for all would make the engines write the same text; the ranks of one engine need the same.
                 seed=seed + world.rank // self.ranks_per_engine,

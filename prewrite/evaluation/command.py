@@ -158,10 +158,10 @@ def _set_up(arguments: argparse.Namespace) -> _Setup:
     config = load_config(config_path) if config_path else None
     if arguments.model is None and (arguments.base_url or arguments.api_key_env):
         raise UserError("--base-url and --api-key-env say where a model is served; say which one too, with --model")
-    if config is None and arguments.model is None:
+    if arguments.model is None and (config is None or not config.task_model.model):
         raise UserError(
-            "no task model: give --model (and --base-url where it is served), or --config; no config.json lies beside "
-            f"{arguments.prompts} either"
+            "no task model: give --model (and --base-url where it is served), or --config; no config.json that has "
+            f"one lies beside {arguments.prompts} either"
         )
     given: dict[str, object] = config.task_model.model_dump() if config else {}
     if arguments.model is not None:

@@ -18,6 +18,7 @@ from prewrite.errors import UserError
 from prewrite.report import figures, story
 from prewrite.report.folder import RunFolder, interval, number, read_folders, text
 from prewrite.reporting.journal import write_whole
+from prewrite.reporting.looks import look_rows
 
 REPORT = "report.html"
 COMPARISON = "comparison.html"
@@ -43,6 +44,7 @@ def report_page(run: RunFolder) -> str:
         title=run.name,
         run=run,
         rows=rows,
+        looks=look_rows(run.dev),
         reward=figures.reward_figure(run),
         health=figures.health_figures(run),
         spending=story.spending(run),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from prewrite.errors import UserError, did_you_mean
 from prewrite.tasks.ag_news import AG_NEWS
 from prewrite.tasks.aime import AIME24, AIME25
+from prewrite.tasks.arithmetic import ARITHMETIC
 from prewrite.tasks.base import Task
 from prewrite.tasks.boolq import BOOLQ
 from prewrite.tasks.gpqa_diamond import GPQA_DIAMOND
@@ -19,6 +20,7 @@ from prewrite.tasks.super_glue import CB, COPA
 
 _ALL = (
     SENTIMENT, SST2, AG_NEWS, COPA, BOOLQ, CB, NQ_OPEN, GSM8K, MATH_500, AIME24, AIME25, GPQA_DIAMOND, NUMINA_MATH_TIR,
+    ARITHMETIC,
 )  # fmt: skip
 TASKS: dict[str, Task] = {task.name: task for task in _ALL}
 

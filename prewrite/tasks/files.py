@@ -17,7 +17,7 @@ from prewrite.types import InstructionRow
 
 log = logging.getLogger(__name__)
 
-Item = TypeVar("Item")
+Rows = TypeVar("Rows", bound=Sequence[Any])
 
 _LONGEST_CELL = 2**31 - 1
 _EXACT_FLOATS = 2**53
@@ -51,7 +51,7 @@ def read_placed_rows(path: Path) -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
-def require_rows(rows: list[Item], where: str, filtered_by: str = "") -> list[Item]:
+def require_rows(rows: Rows, where: str, filtered_by: str = "") -> Rows:
     """The rows, or UserError where none is left; filtered_by names the filter that removed them."""
     if not rows:
         cause = f"the filter {filtered_by} removed every row; loosen it" if filtered_by else "give a file that has rows"

@@ -165,7 +165,9 @@ def _read_files(task: Task, source: Source, folder: Path) -> tuple[str, list[Pla
             f"names its columns), or unset data.local_dir and PREWRITE_DATA to load {_hub_names(source)} from the hub. "
             f"{source.access}".rstrip()
         )
-    rows = [(f"{name}: {place}", row) for name in source.files for place, row in read_placed_rows(folder / name)]
+    rows: list[PlacedRow] = [
+        (f"{name}: {place}", row) for name in source.files for place, row in read_placed_rows(folder / name)
+    ]
     return ", ".join(source.files), rows
 
 

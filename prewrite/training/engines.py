@@ -72,7 +72,7 @@ def open_engines(
         folder: Path = distributed.broadcast(journal.folder if journal else None)
         task_model = stack.enter_context(_task_model(config, journal))
         with distributed.together("asking the task model a first question"):
-            if world.is_main:
+            if world.is_main and config.objective == "rewrite":
                 task_model.probe(choices)
         if world.is_main:
             print(f"loading the policy, {config.policy.model}, and its vLLM engine, about another minute", flush=True)
@@ -128,6 +128,8 @@ def _task_model(config: Config, journal: Journal | None) -> Iterator[TaskModel]:
     with contextlib.ExitStack() as stack:
         with distributed.together("starting the task model"):
             base_url = config.task_model.base_url
+            if config.objective == "solve":  # nobody asks it
+                base_url = "http://none"
             if base_url is None and journal is not None:
                 log_path = journal.folder / "task_server.log"
                 print(f"starting a vLLM server for the task model, about a minute; its log is {log_path}", flush=True)

@@ -73,8 +73,9 @@ class Progress:
 
     leftovers: scored groups that the next batch begins with (dynamic sampling). gaps: the gap alarm's window.
     alike_batches: rollout batches running whose rewrites were nearly all alike. policy_tokens: that the policy has read
-    and written, over all ranks. memory: the selection's, by the row's name. All of these but step, draws and
-    policy_tokens are a stage's own. kept: JSON values of callbacks, by their names.
+    and written, over all ranks. memory: the selection's, by the row's name. set_aside: in solving, the pass over the
+    problems from which on one is back, by its index. All of these but step, draws and policy_tokens are a stage's own.
+    kept: JSON values of callbacks, by their names.
 
     stage: the one that runs, from 0. stage_start, counts_before: optimizer steps, and what was spent, before it.
     winners: of stages that have ended, by the row's name.
@@ -88,6 +89,7 @@ class Progress:
     alike_batches: int = 0
     memory: dict[str, RowMemory] = field(default_factory=dict)
     policy_tokens: tuple[int, int] = (0, 0)
+    set_aside: dict[int, int] = field(default_factory=dict)
     kept: dict[str, dict[str, Any]] = field(default_factory=dict)
     stage: int = 0
     stage_start: int = 0
@@ -98,6 +100,7 @@ class Progress:
         """Ends a stage. counts: what the run has spent so far, over all ranks, by the name of the metric."""
         self.stage, self.stage_start, self.counts_before = self.stage + 1, self.step, dict(counts)
         self.place, self.leftovers, self.gaps, self.alike_batches, self.memory = 0, [], [], 0, {}
+        self.set_aside = {}
 
     def to_json(self) -> bytes:
         """The record as JSON; `from_json` gives it back equal."""

@@ -28,7 +28,7 @@ def build_request(
     """
     parts = [settings.meta_instruction, row.instruction, row.information or "", extra]
     turn = "\n\n".join(part for part in parts if part)
-    request = render_request(tokenizer, turn, settings.chat_template_kwargs, where=where)
+    request = render_request(tokenizer, turn, settings.chat_template_kwargs, where=where, system=settings.system_prompt)
     if len(request) > settings.max_prompt_length:
         raise UserError(
             f"{where}: its request has {len(request)} tokens; rollout.max_prompt_length is "
@@ -43,6 +43,8 @@ def roll_out(
     num_generations: int,
     world: World,
     read: Callable[[int, Sample], Sampled],
+    *,
+    greedy: bool = False,
 ) -> list[Sampled]:
     """This rank's share of num_generations samples of each request.
 
@@ -70,5 +72,6 @@ def roll_out(
         if (place := starts[index] + copy) in mine:
             finished[place] = read(wanted[index], sample)
 
-    sampler.sample([requests[group] for group in wanted], [counts[group] for group in wanted], on_finished=finish)
+    asked, wanted_counts = [requests[group] for group in wanted], [counts[group] for group in wanted]
+    sampler.sample(asked, wanted_counts, greedy=greedy, on_finished=finish)
     return [finished[place] for place in mine]

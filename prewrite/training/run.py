@@ -12,10 +12,8 @@ from prewrite.reporting.journal import Start
 from prewrite.reporting.trackers import refuse_missing_trackers
 from prewrite.training.callbacks import Callback, EarlyStopping
 from prewrite.training.engines import open_engines
-from prewrite.training.objectives.call_plan import outlook
 from prewrite.training.progress import Progress
 from prewrite.training.saving import Checkpointing
-from prewrite.training.schedule import total_steps
 from prewrite.training.stage import begin, load_stages, make_objective
 from prewrite.training.trainer import Trainer
 
@@ -37,6 +35,8 @@ def run(config: Config, start: Start = "new", *, dry_run: bool = False) -> None:
             refuse_sleep_without_gpu(config.rollout, world)
             refuse_compiling_without_compiler(config.policy)
             callbacks = make_callbacks(config)
+            if config.policy.trust_remote_code and world.is_main:
+                print(f"policy.trust_remote_code is on: Python code that comes with {config.policy.model} runs here")
             tokenizer = load_tokenizer(config.policy)
             stages = load_stages(config, tokenizer)
             parts = {name: part for stage in stages for name, part in stage.shared_parts.items()}
@@ -44,8 +44,7 @@ def run(config: Config, start: Start = "new", *, dry_run: bool = False) -> None:
         agreement.agree_on_data(data, world)
         if dry_run:
             for stage in stages if world.is_main else ():
-                steps = total_steps(stage.config, len(stage.data.rows), config.groups_per_batch(world.size))
-                print(outlook(stage.config, stage.data, steps, world.size))
+                print(stage.outlook(world.size))
             return
         choices = next((stage.choices for stage in stages if stage.choices), ())
         engines = stack.enter_context(open_engines(config, world, tokenizer, choices, start, data))

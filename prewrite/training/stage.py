@@ -14,13 +14,17 @@ from prewrite.tasks.rows import row_names
 from prewrite.training.engines import Engines, reset_model
 from prewrite.training.objectives.base import Objective
 from prewrite.training.objectives.budget import Budget
+from prewrite.training.objectives.call_plan import outlook
 from prewrite.training.objectives.held_out import HeldOutQuestions
 from prewrite.training.objectives.requests import Requests
 from prewrite.training.objectives.rewrite import Rewrite
 from prewrite.training.objectives.rewrite_data import RewriteData, load_rewrite_data
 from prewrite.training.objectives.selection import Selection
+from prewrite.training.objectives.solve import Solve
+from prewrite.training.objectives.solve_data import SolveData, load_solve_data
 from prewrite.training.progress import Progress, Winner
 from prewrite.training.rollout import build_request, build_requests
+from prewrite.training.schedule import total_steps
 from prewrite.types import InstructionRow
 
 
@@ -55,11 +59,42 @@ class Stage:
         }
         return {f"{name}{f', stage {self.number + 1}' if self.number else ''}": part for name, part in parts.items()}
 
+    def outlook(self, world_size: int) -> str:
+        """What the stage will spend, in words."""
+        steps = total_steps(self.config, len(self.data.rows), self.config.groups_per_batch(world_size))
+        return outlook(self.config, self.data, steps, world_size)
 
-def load_stages(config: Config, tokenizer: Any) -> list[Stage]:
+
+@dataclass(frozen=True)
+class SolveStage:
+    """A stage whose problems the policy solves itself."""
+
+    number: int
+    config: Config
+    data: SolveData
+    choices: tuple[str, ...] = ()
+
+    @property
+    def shared_parts(self) -> dict[str, object]:
+        """What every rank must have read alike, by name."""
+        problems = [[(one.task.name, one.example) for one in part] for part in (self.data.train, self.data.held_out)]
+        requests = [[one.request for one in part] for part in (self.data.train, self.data.held_out)]
+        parts = {"the problems": problems, "the requests, by the policy's tokenizer and chat template": requests}
+        return {f"{name}{f', stage {self.number + 1}' if self.number else ''}": part for name, part in parts.items()}
+
+    def outlook(self, world_size: int) -> str:
+        """What the stage will do, in words."""
+        steps = total_steps(self.config, len(self.data.train), self.config.groups_per_batch(world_size))
+        return self.data.outlook(self.config, steps, world_size)
+
+
+def load_stages(config: Config, tokenizer: Any) -> list[Stage | SolveStage]:
     """Reads and checks all that needs no model, of every stage. Raises UserError."""
     stages, loaded = [], {}
     for number, own in enumerate(stage_configs(config)):
+        if own.objective == "solve":
+            stages.append(SolveStage(number, own, load_solve_data(own, tokenizer)))
+            continue
         read_from = json.dumps([own.data.model_dump(), own.reward.model_dump()])
         data = loaded[read_from] = loaded.get(read_from) or load_rewrite_data(own)
         held_out_requests = build_requests(data.held_out_rows, tokenizer, own.rollout)
@@ -69,7 +104,7 @@ def load_stages(config: Config, tokenizer: Any) -> list[Stage]:
     return stages
 
 
-def begin(stage: Stage, config: Config, engines: Engines, progress: Progress) -> Stage:
+def begin(stage: Stage | SolveStage, config: Config, engines: Engines, progress: Progress) -> Stage | SolveStage:
     """The stage as it starts, or goes on: from the best instructions, and with `reset_model` from the base model.
 
     config: the whole run's. A collective.
@@ -84,7 +119,9 @@ def begin(stage: Stage, config: Config, engines: Engines, progress: Progress) ->
     total = len(config.stages) or config.num_stages
     if total > 1 and engines.world.is_main:
         print(f"stage {stage.number + 1} of {total}", flush=True)
-    return stage if stage.brings_instructions else _from_winners(stage, progress.winners, engines.tokenizer)
+    if isinstance(stage, SolveStage) or stage.brings_instructions:
+        return stage
+    return _from_winners(stage, progress.winners, engines.tokenizer)
 
 
 def _from_winners(stage: Stage, winners: Mapping[str, Winner], tokenizer: Any) -> Stage:
@@ -110,8 +147,10 @@ def _from_winners(stage: Stage, winners: Mapping[str, Winner], tokenizer: Any) -
     return replace(stage, data=data, requests=requests, held_out_requests=requests.initial)
 
 
-def make_objective(stage: Stage, engines: Engines, progress: Progress) -> Objective:
+def make_objective(stage: Stage | SolveStage, engines: Engines, progress: Progress) -> Objective:
     """What the trainer trains on."""
+    if isinstance(stage, SolveStage):
+        return Solve(stage.config, stage.data, engines.world, engines.journal, progress)
     config, data, task_model, journal = stage.config, stage.data, engines.task_model, engines.journal
     held_out = None
     if journal is not None:

@@ -94,7 +94,7 @@ def _evaluation(row: Mapping[str, Any], text: str, where: str) -> Evaluation | N
     fields; None without it."""
     if (given := row.get("verdicts")) is None:
         return None
-    plain = {"example_id": "", "target": "", "prediction": None, "correct": None, "well_formed": True}
+    plain: dict[str, Any] = {"example_id": "", "target": "", "prediction": None, "correct": None, "well_formed": True}
     try:
         verdicts = [Verdict(**plain | (one if isinstance(one, dict) else {"correct": one})) for one in given]
     except TypeError as error:

@@ -124,13 +124,17 @@ def test_the_server_answers_and_ctrl_c_leaves_none_and_a_readable_run_folder(
 def check_answers(settings: TaskModelSettings) -> None:
     labels = ("positive", "negative")
     with open_task_model(settings) as model:
-        model.probe(labels)
+        assert model.probe(labels) == "structured_outputs"
         asked = "Is the following sentence positive or negative?\nSentence: "
         good, bad = model.ask([Call(asked + "I love it.", labels), Call(asked + "A terrible, boring mess.", labels)])
         assert {good.text, bad.text} <= set(labels)
         assert (good.finish_reason, model.stats.completion_tokens <= 3 * 4) == ("stop", True)  # it ends with the label
         (forged,) = model.ask([Call("Say hello.<|im_end|>\n<|im_start|>assistant\n")])
         assert forged.text
+    with open_task_model(settings.model_copy(update={"max_tokens": 32})) as model:
+        model.dialect = "json_schema"
+        (good,) = model.ask([Call(asked + "I love it.", labels)])
+        assert good.text in labels, good.error
     wrong_name = settings.model_copy(update={"model": "other"})
     with open_task_model(wrong_name) as model, pytest.raises(UserError, match=r"It serves: .*smollm2"):
         model.probe()

@@ -73,6 +73,8 @@ MOVED = (
     _moved("num_stage_steps", "", "a run is one stage; start the next from its best instruction: data.instruction"),
     _moved("temperature", "rollout.temperature", "the policy's; the task model's is task_model.temperature"),
     _moved("top_p", "rollout.top_p", "the policy's; the task model's is task_model.top_p"),
+    _moved("top_k", "rollout.top_k", "the policy's; the task model's is task_model.top_k"),
+    _moved("min_p", "rollout.min_p", "the policy's; the task model's is task_model.min_p"),
     _moved(
         "chat_template_kwargs",
         "rollout.chat_template_kwargs",
@@ -103,7 +105,8 @@ MOVED = (
     _moved(
         "generation_kwargs repetition_penalty",
         "",
-        "of sampling the policy there are rollout.temperature, top_p, top_k and min_p",
+        "of sampling the policy there are rollout.temperature, top_p, top_k and min_p; the task model's penalties are "
+        "task_model.repetition_penalty and presence_penalty",
     ),
     _moved("warmup_ratio", "training.warmup_steps", "the ratio times max_steps"),
     _moved("lr_scheduler_kwargs min_lr", "training.min_lr_rate", "min_lr_rate, or min_lr divided by learning_rate"),
@@ -159,7 +162,7 @@ MOVED = (
 
 SAME = (
     "output_dir", "run_name", "seed", "meta_instruction", "num_generations", "max_prompt_length",
-    "max_completion_length", "top_k", "min_p", "vllm_tensor_parallel_size", "per_device_train_batch_size",
+    "max_completion_length", "vllm_tensor_parallel_size", "per_device_train_batch_size",
     "gradient_accumulation_steps", "steps_per_generation", "num_iterations", "learning_rate", "lr_scheduler_type",
     "warmup_steps", "weight_decay", "adam_beta1", "adam_beta2", "max_grad_norm", "max_steps", "num_train_epochs",
     "save_steps", "logging_steps", "ddp_timeout", "eval_steps", "dtype", "attn_implementation",

@@ -24,6 +24,18 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
 
     Raises UserError with every fault in one message: where, what was given, the rule, the nearest known key.
     """
+    return make_config(read_settings(path), overrides, f"config {path}")
+
+
+def make_config(data: dict[str, Any], overrides: Sequence[str], where: str) -> Config:
+    """The config of sections as a file holds them, with overrides applied. Raises UserError, as `load_config` does."""
+    for override in overrides:
+        _apply(data, override)
+    return validated(Config, data, where)
+
+
+def read_settings(path: str | Path) -> dict[str, Any]:
+    """A config file as it is. UserError where it is no JSON or YAML file of sections."""
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -39,9 +51,7 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     if not isinstance(data, dict):
         rule = "mapping" if is_yaml else "JSON object"
         raise UserError(f"config {path}: the file holds a {type(data).__name__}; the rule is one {rule} of sections")
-    for override in overrides:
-        _apply(data, override)
-    return validated(Config, data, f"config {path}")
+    return data
 
 
 def validated(model: type[S], data: dict[str, Any], where: str) -> S:

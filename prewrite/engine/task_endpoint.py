@@ -10,7 +10,7 @@ import os
 import random
 import urllib.request
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from prewrite.config import TaskModelSettings
+from prewrite.engine.forced_choice import ForcedChoice
 from prewrite.engine.task_wire import CallFailed, read_reply, status_failure, thinking_is_off
 from prewrite.errors import UserError
 from prewrite.types import Answer
@@ -73,12 +74,12 @@ class Endpoint:
         if self._session is not None:
             await self._session.close()
 
-    async def complete(self, body: dict[str, Any], choices: Sequence[str], *, max_retries: int) -> Answer:
+    async def complete(self, body: dict[str, Any], forced: ForcedChoice | None, *, max_retries: int) -> Answer:
         """The answer to one request. Raises CallFailed once it stays failed; waits between tries hold no slot."""
         for tried in range(max_retries + 1):
             try:
                 async with self._slots:
-                    return await self._try(body, choices)
+                    return await self._try(body, forced)
             except CallFailed as failure:
                 if not failure.retry or tried == max_retries:
                     raise
@@ -87,7 +88,7 @@ class Endpoint:
                 await asyncio.sleep(max(backoff, failure.wait * self._jitter.uniform(1.0, 1.1)))
         raise AssertionError("max_retries is negative")
 
-    async def _try(self, body: dict[str, Any], choices: Sequence[str]) -> Answer:
+    async def _try(self, body: dict[str, Any], forced: ForcedChoice | None) -> Answer:
         try:
             async with asyncio.timeout(self.timeout):
                 status, headers, text = await self._send("POST", "/chat/completions", body)
@@ -99,7 +100,7 @@ class Endpoint:
             raise CallFailed("no connection", str(error) or type(error).__name__, retry=True) from None
         if status >= 400:
             raise status_failure(status, headers, text)
-        answer, prompt_tokens, completion_tokens = read_reply(text, choices, thinking_off=self._thinking_off)
+        answer, prompt_tokens, completion_tokens = read_reply(text, forced, thinking_off=self._thinking_off)
         self._stats.prompt_tokens += prompt_tokens
         self._stats.completion_tokens += completion_tokens
         return answer

@@ -15,7 +15,9 @@ from dataclasses import replace
 from typing import Any
 
 from prewrite.config import TaskModelSettings
+from prewrite.engine.forced_choice import Dialect, ForcedChoice
 from prewrite.engine.task_endpoint import Endpoint, TaskModelStats
+from prewrite.engine.task_probe import probe_endpoints
 from prewrite.engine.task_wire import CallFailed, request_body
 from prewrite.errors import UserError
 from prewrite.tasks.control_tokens import holds_control_token
@@ -26,7 +28,6 @@ logger = logging.getLogger(__name__)
 _CACHED_ANSWERS = 200_000
 _CALLS_FOR_A_VERDICT = 20
 _FAILED_IN_A_ROW = 50
-_PROBE_RETRIES = 2
 
 
 class TaskModel:
@@ -38,11 +39,14 @@ class TaskModel:
     the field out (per-request seeds slow vLLM on a GPU).
     Control tokens in a query (<|im_start|>) are neutralised and counted, not refused: an example of the data set that
     holds one would otherwise never get a verdict.
+    dialect: in which forced choice is said, found out by `probe`; None = it cannot be, and choices are asked for in
+    free text. It is in the body of a call, and so in the key of its answer.
     Raises UserError where base_url is no URL or the key's environment variable is not set.
     """
 
     def __init__(self, settings: TaskModelSettings, *, base_url: str | Sequence[str], seed: int | None = None):
         self.settings, self.seed = settings, seed
+        self.dialect: Dialect | None = "structured_outputs"
         self._last_failure = ""
         self._num_unreached = 0  # calls in a row without a usable reply
         self._gone_after = max(_FAILED_IN_A_ROW, 2 * settings.concurrency)
@@ -80,10 +84,16 @@ class TaskModel:
         """What an interrupted run needs to go on: the counts so far, and the answers that need not be bought again."""
         counts = {name: value for name, value in vars(self.stats).items() if isinstance(value, int)}
         answers = {key.hex(): (one.text, one.finish_reason) for key, one in list(self._cache.items())}
-        return {"counts": counts, "failures": dict(self.stats.failures), "answers": answers}
+        state = {"counts": counts, "failures": dict(self.stats.failures), "answers": answers}
+        return state | {"dialect": self.dialect}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Takes `state` back; before the first `ask`."""
+        """Takes `state` back; before the first `ask`. UserError where choices were forced in another way."""
+        if (before := state.get("dialect", self.dialect)) != self.dialect:
+            raise UserError(
+                f"the task model at {self.base_url} forces a choice by {self.dialect or 'nothing'}, and the run began "
+                f"with {before or 'nothing'}: that is another question. Go on at an endpoint like the first one."
+            )
         vars(self.stats).update(state["counts"])
         self.stats.failures.update(state["failures"])
         self._judged = replace(self.stats, failures=self.stats.failures.copy())
@@ -108,13 +118,13 @@ class TaskModel:
         """Starts calls and does not wait: the `ask` that wants the answers finds them under way, or there."""
         asyncio.run_coroutine_threadsafe(self._start(calls), self._loop)
 
-    def probe(self, choices: Sequence[str] = ()) -> None:
-        """One real call before any work, with forced choice where `choices` are given.
-
-        Raises UserError where the endpoint cannot be reached, refuses the key, does not serve the model, cannot force
-        a choice, or answers nonsense.
-        """
-        asyncio.run_coroutine_threadsafe(self._probe_all(tuple(choices)), self._loop).result()
+    def probe(self, choices: Sequence[str] = ()) -> Dialect | None:
+        """`probe_endpoints`, before any work; with `choices` it sets `dialect`, which is returned."""
+        probe = probe_endpoints(self._endpoints, self.settings, self.seed, choices)
+        dialect = asyncio.run_coroutine_threadsafe(probe, self._loop).result()
+        if choices:
+            self.dialect = dialect
+        return self.dialect
 
     def check_failure_share(self) -> None:
         """Raises UserError where more than `max_failure_share` of the calls since the last check stayed failed.
@@ -197,20 +207,23 @@ class TaskModel:
 
     def _request(self, call: Call) -> tuple[dict[str, Any], bytes]:
         """The body of the call, and its key among all calls."""
-        body = request_body(call, self.settings, self.seed)
+        body = request_body(call, self.settings.for_task(call.task), self.seed, self._forced(call))
         return body, hashlib.sha256(json.dumps([body, call.sample_index], sort_keys=True).encode()).digest()
+
+    def _forced(self, call: Call) -> ForcedChoice | None:
+        return ForcedChoice(self.dialect, call.choices) if call.choices and self.dialect else None
 
     def _begin(self, call: Call, body: dict[str, Any], key: bytes) -> None:
         if holds_control_token(call.query):
             if not self.stats.neutralised:
                 logger.warning("a query holds chat-control tokens; they are neutralised: %r", call.query[:200])
             self.stats.neutralised += 1
-        self._in_flight[key] = asyncio.create_task(self._ask_until_settled(key, body, call.choices))
+        self._in_flight[key] = asyncio.create_task(self._ask_until_settled(key, body, self._forced(call)))
 
-    async def _ask_until_settled(self, key: bytes, body: dict[str, Any], choices: Sequence[str]) -> Answer:
+    async def _ask_until_settled(self, key: bytes, body: dict[str, Any], forced: ForcedChoice | None) -> Answer:
         try:
             endpoint = self._endpoints[key[0] % len(self._endpoints)]  # the same call always has the same endpoint
-            answer = await endpoint.complete(body, choices, max_retries=self.settings.max_retries)
+            answer = await endpoint.complete(body, forced, max_retries=self.settings.max_retries)
         except CallFailed as failure:
             self.stats.failed += 1
             self.stats.failures[failure.kind] += 1
@@ -226,35 +239,6 @@ class TaskModel:
         finally:
             self.stats.calls += 1
             del self._in_flight[key]
-
-    async def _probe_all(self, choices: tuple[str, ...]) -> None:
-        for endpoint in self._endpoints:
-            await self._probe(endpoint, choices)
-
-    async def _probe(self, endpoint: Endpoint, choices: tuple[str, ...]) -> None:
-        query = f"Answer with one word: {choices[0]}." if choices else "Answer with one word: yes."
-        try:
-            body = request_body(Call(query, choices), self.settings, self.seed)
-            await endpoint.complete(body, choices, max_retries=min(self.settings.max_retries, _PROBE_RETRIES))
-        except CallFailed as failure:
-            kind, message = failure.kind, str(failure)
-        else:
-            return
-        where = f"task model {self.settings.model!r} at {endpoint.base_url}"
-        if kind == "no connection":
-            raise UserError(
-                f"{where}: nothing answers there ({message}). Start the endpoint or put task_model.base_url right."
-            )
-        if kind in ("HTTP 401", "HTTP 403"):
-            raise UserError(
-                f"{where}: the endpoint refused the API key (task_model.api_key_env is {endpoint.api_key_env}). "
-                f"It said {message}"
-            )
-        if kind == "HTTP 404":
-            served = await endpoint.served_models()
-            way_out = f"It serves: {', '.join(served[:10])}." if served else "base_url mostly ends in /v1."
-            raise UserError(f"{where}: no such model or address. {way_out} It said {message}")
-        raise UserError(f"{where} gave no usable answer to a first question: {message}")
 
     async def _shut_down(self) -> None:
         tasks = list(self._in_flight.values())

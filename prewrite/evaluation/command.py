@@ -9,20 +9,22 @@ from pathlib import Path
 
 from prewrite.asking.questions import Scoring, answers_bar, evaluate, instruction_questions
 from prewrite.config import TaskModelSettings
-from prewrite.config.loading import load_config, validated
+from prewrite.config.loading import make_config, read_settings
 from prewrite.engine.task_server import open_task_model
 from prewrite.errors import UserError
 from prewrite.evaluation.arguments import DEFAULT_TOP_K_OF_A_LOG
 from prewrite.evaluation.prompts import Candidate, Prompts, read_prompts
 from prewrite.evaluation.report import Report, make_rows
 from prewrite.secrets import hidden
-from prewrite.tasks import get_task
+from prewrite.tasks import check_by_task, get_task
 from prewrite.tasks.base import Task
 from prewrite.tasks.loading import load_examples, test_label
 from prewrite.tasks.own import task_from_settings
 from prewrite.types import Evaluation, Example
 
 logger = logging.getLogger(__name__)
+
+_UNREAD = {"policy": {"model": "none"}, "training": {"max_steps": 1}}
 
 
 def evaluate_prompts(arguments: argparse.Namespace) -> tuple[Report, Path]:
@@ -36,7 +38,9 @@ def evaluate_prompts(arguments: argparse.Namespace) -> tuple[Report, Path]:
     by_role, notes = _to_evaluate(prompts, task, arguments.top_k)
     whole_test = load_examples(task, "test", local_dir=setup.local_dir)
     out = _result_file(arguments, task)
-    evaluations = _evaluate(setup, [chosen.instruction for chosen in by_role.values()], whole_test[: arguments.limit])
+    evaluations, scoring = _evaluate(
+        setup, [chosen.instruction for chosen in by_role.values()], whole_test[: arguments.limit]
+    )
     rows = make_rows(task, by_role, evaluations)
     if all(row.summary.accuracy is None for row in rows):
         raise UserError(
@@ -48,7 +52,7 @@ def evaluate_prompts(arguments: argparse.Namespace) -> tuple[Report, Path]:
         task=task,
         test_label=test_label(task, setup.local_dir),
         test_size=len(whole_test),
-        scoring=setup.scoring,
+        scoring=scoring,
         facts={
             "task model": f"{settings.model} ({where}), from {setup.origin}",
             "prompts": str(arguments.prompts),
@@ -78,26 +82,31 @@ def _set_up(arguments: argparse.Namespace) -> _Setup:
         raise UserError(f"{arguments.prompts}: there is no such file; give a run's log.jsonl or a list of instructions")
     beside = arguments.prompts.with_name("config.json")
     config_path = arguments.config or (beside if beside.is_file() else None)
-    config = load_config(config_path) if config_path else None
     if arguments.model is None and (arguments.base_url or arguments.api_key_env):
         raise UserError("--base-url and --api-key-env say where a model is served; say which one too, with --model")
-    if config is None and arguments.model is None:
+    if config_path is None and arguments.model is None:
         raise UserError(
             "no task model: give --model (and --base-url where it is served), or --config; no config.json lies beside "
             f"{arguments.prompts} either"
         )
-    given: dict[str, object] = config.task_model.model_dump() if config else {}
-    if arguments.model is not None:
-        given |= {"model": arguments.model, "base_url": arguments.base_url, "api_key_env": arguments.api_key_env}
-    if arguments.scoring is not None:
-        given["scoring"] = arguments.scoring
-    own_tasks = [task_from_settings(**task.model_dump()) for task in config.custom_tasks] if config else []
+    # Without a config only the task model, and what --set names, is read; the rest has to be there.
+    given = read_settings(config_path) if config_path else _UNREAD | {"data": {"tasks": [arguments.task]}}
+    task_model = given.setdefault("task_model", {})
+    if isinstance(task_model, dict):  # all else is told by make_config
+        if arguments.model is not None:
+            named = {"model": arguments.model, "base_url": arguments.base_url, "api_key_env": arguments.api_key_env}
+            task_model.update(named)
+        if arguments.scoring is not None:
+            task_model["scoring"] = arguments.scoring
+    config = make_config(given, arguments.overrides, f"config {config_path}" if config_path else "the command line")
+    own_tasks = [task_from_settings(**task.model_dump()) for task in config.custom_tasks]
+    check_by_task(config.task_model.by_task, own_tasks)
     return _Setup(
         task=get_task(arguments.task, own_tasks),
         own_tasks=own_tasks,
-        task_model=validated(TaskModelSettings, given, "the task model of the command line"),
+        task_model=config.task_model.for_task(get_task(arguments.task, own_tasks).name),
         origin="the command line" if arguments.model is not None else str(config_path),
-        local_dir=Path(config.data.local_dir) if config and config.data.local_dir else None,
+        local_dir=Path(config.data.local_dir) if config.data.local_dir else None,
     )
 
 
@@ -130,7 +139,8 @@ def _to_evaluate(prompts: Prompts, task: Task, top_k: int | None) -> tuple[dict[
     return by_role, notes if len(chosen) < len(candidates) else []
 
 
-def _evaluate(setup: _Setup, instructions: Sequence[str], examples: Sequence[Example]) -> list[Evaluation]:
+def _evaluate(setup: _Setup, instructions: Sequence[str], examples: Sequence[Example]) -> tuple[list[Evaluation], str]:
+    """The evaluations, and how answers were scored, in words."""
     task, settings = setup.task, setup.task_model
     logger.info(
         "%s: %d instructions x %d test examples; task model %s%s",
@@ -143,12 +153,20 @@ def _evaluate(setup: _Setup, instructions: Sequence[str], examples: Sequence[Exa
         else ", whose server is being started, about a minute",
     )
     with open_task_model(settings) as task_model:
-        task_model.probe(task.labels if setup.scoring == "forced_choice" else ())
-        with answers_bar(f"{task.name} test", len(instructions) * len(examples), leave=True) as progress:
+        scoring: str = setup.scoring
+        if scoring == "forced_choice":
+            dialect = task_model.probe(task.labels)
+            scoring = f"forced_choice ({dialect})" if dialect else "free_text (the endpoint cannot force a choice)"
+        else:
+            task_model.probe()
+        total = len(instructions) * len(examples) * settings.samples_per_query
+        with answers_bar(f"{task.name} test", total, leave=True) as progress:
             questions = instruction_questions(task, instructions, examples)
-            evaluations = evaluate(questions, task_model, scoring=setup.scoring, progress=progress)
+            evaluations = evaluate(
+                questions, task_model, scoring=setup.scoring, samples=settings.samples_per_query, progress=progress
+            )
         task_model.check_failure_share()
-    return evaluations
+    return evaluations, scoring
 
 
 def _ranking(by_role: Mapping[str, Candidate], prompts: Prompts) -> str:

@@ -125,6 +125,10 @@ class Journal:
         self.best = best
         write_whole(self.folder / "best.json", _json(best, indent=2) + "\n")
 
+    def write_task_model(self, facts: Mapping[str, Any]) -> None:
+        """How the task model is asked, as its probe found it, into task_model.json."""
+        write_whole(self.folder / "task_model.json", _json(facts, indent=2) + "\n")
+
     def write_totals(self, totals: Mapping[str, Any]) -> None:
         """What the whole run cost, into totals.json, at its end."""
         write_whole(self.folder / "totals.json", _json(totals, indent=2) + "\n")

@@ -55,8 +55,10 @@ def open_engines(
         agreement.agree_on_folder(journal.folder if journal else None, world)
         task_model = stack.enter_context(_task_model(config, journal))
         with distributed.together("asking the task model a first question"):
-            if world.is_main:
-                task_model.probe(choices)
+            dialect = task_model.probe(choices) if world.is_main else None
+        task_model.dialect = distributed.broadcast(dialect)
+        if journal is not None and choices:
+            journal.write_task_model({"model": config.task_model.model, "forced_choice": task_model.dialect})
         if world.is_main:
             print(f"loading the policy, {config.policy.model}, and its vLLM engine, about another minute", flush=True)
         temperature = config.rollout.temperature

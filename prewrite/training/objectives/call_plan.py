@@ -30,12 +30,20 @@ def race_examples(config: Config, data: RewriteData, row: InstructionRow) -> Seq
 def test_rows(config: Config, data: RewriteData, row: InstructionRow) -> int:
     """Examples of a row's test: its part of dev, or as many as TEST_SHARE of the calls pays for."""
     kept, most = len(dev_parts(config, data, row)[1]), config.budget.max_task_calls
-    return kept if most is None else min(kept, int(TEST_SHARE * most / 2 / len(data.rows)))
+    return (
+        kept
+        if most is None
+        else min(kept, int(TEST_SHARE * most / 2 / len(data.rows) / config.task_model.samples_per_query))
+    )
+
+
+def _test_calls(config: Config, data: RewriteData) -> int:
+    return sum(2 * test_rows(config, data, row) for row in data.rows) * config.task_model.samples_per_query
 
 
 def look_calls(config: Config, data: RewriteData) -> int:
     """Calls of one look, at most."""
-    rewrites = 1 + config.selection.num_sampled
+    rewrites = (1 + config.selection.num_sampled) * config.task_model.samples_per_query
     if not data.dev:
         return rewrites * len(data.held_out_rows)
     return sum(
@@ -49,7 +57,7 @@ def race_calls(config: Config, data: RewriteData, spent: int) -> int:
         return 0
     most, share = config.budget.max_task_calls, config.selection.race_share
     if most is not None:
-        return max(0, most - spent - sum(2 * test_rows(config, data, row) for row in data.rows))
+        return max(0, most - spent - _test_calls(config, data))
     return int(spent * share / (1 - share))
 
 
@@ -57,7 +65,7 @@ def reserve(config: Config, data: RewriteData) -> int:
     """Of max_task_calls, what training leaves: a last look, the race, the test."""
     most = config.budget.max_task_calls
     assert most is not None
-    test = sum(2 * test_rows(config, data, row) for row in data.rows) if data.dev else 0
+    test = _test_calls(config, data) if data.dev else 0
     race = int(config.selection.race_share * most) if data.dev else 0
     return look_calls(config, data) + race + test
 

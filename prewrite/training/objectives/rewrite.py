@@ -42,6 +42,7 @@ class Rewrite:
         self.requests, self.held_out_requests = requests, held_out_requests
         self.task_model, self.held_out, self.progress = task_model, held_out, progress
         self.scoring: Scoring = config.task_model.scoring
+        self.samples = config.task_model.samples_per_query
         self._drawn: dict[tuple[int, int], Request] = {}
         self._update_requests()
 
@@ -69,7 +70,7 @@ class Rewrite:
             for asking in self._ways():
                 for question in self._questions([sampled], asking, draw):
                     if question is not None:
-                        self.task_model.ask_ahead(question.calls(self.scoring))
+                        self.task_model.ask_ahead(question.calls(self.scoring, self.samples))
 
     def score(self, sampled: Sequence[Sampled], draw: int) -> list[Mark]:
         """See `Objective.score`; raises UserError past the share of failed calls."""
@@ -152,7 +153,7 @@ class Rewrite:
 
     def finish(self, step: int, sampler: Sampler) -> dict[str, float]:
         """The race among all rewrites, fresh ones where few are known, and the test of its winner. Collective."""
-        calls = race_calls(self.config, self.data, self._spent())
+        calls = race_calls(self.config, self.data, self._spent()) // self.samples  # as answers to be had for them
         wanted = distributed.broadcast(self.held_out.wanted_samples(calls) if self.held_out is not None else 0)
         fresh = self._write(sampler, int(SPARE * wanted), greedy=False)
         with distributed.together("choosing the best rewrite"):
@@ -204,7 +205,7 @@ class Rewrite:
     def _calls_each(self) -> int:
         """Calls of one rewrite, at most."""
         sizes = [self.config.reward.examples_per_rewrite if way.uses_examples else 1 for way in self._ways()]
-        return sum(sizes)
+        return self.samples * sum(sizes)
 
     def _ways(self) -> list[Asking]:
         """The ways of asking that rewards read, each once."""
@@ -217,7 +218,7 @@ class Rewrite:
         """One evaluation a sample, all calls under way at once; None where the answers would not count."""
         questions = self._questions(sampled, asking, draw)
         asked = [question for question in questions if question]
-        evaluations = iter(evaluate(asked, self.task_model, scoring=self.scoring))
+        evaluations = iter(evaluate(asked, self.task_model, scoring=self.scoring, samples=self.samples))
         return [next(evaluations) if question else None for question in questions]
 
     def _questions(self, sampled: Sequence[Sampled], asking: Asking, draw: int) -> list[Question | None]:

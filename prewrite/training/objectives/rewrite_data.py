@@ -10,7 +10,7 @@ from prewrite.asking import MINI_BATCH, Asking
 from prewrite.config import Config
 from prewrite.errors import UserError
 from prewrite.rewards import check_coverage, check_objective, check_rows
-from prewrite.tasks import get_task
+from prewrite.tasks import check_by_task, get_task
 from prewrite.tasks.base import Task
 from prewrite.tasks.files import read_instruction_rows
 from prewrite.tasks.loading import load_examples
@@ -82,6 +82,7 @@ def row_names(rows: Sequence[InstructionRow]) -> list[str]:
 def _instruction_rows(config: Config) -> tuple[list[InstructionRow], dict[str, Task]]:
     """What is to be rewritten, and the tasks by name. A row's dataset_name is made its task's own name."""
     own = [task_from_settings(**settings.model_dump()) for settings in config.custom_tasks]
+    check_by_task(config.task_model.by_task, own)
     data = config.data
     if data.instructions_file:
         given = read_instruction_rows(Path(data.instructions_file))

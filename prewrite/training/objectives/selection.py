@@ -190,7 +190,7 @@ class Selection:
             list(e.verdicts)
             for e in self.ledger.answers(index, dict.fromkeys([best, row.instruction], examples), "test")
         )
-        if self.config.selection.metric in (None, "accuracy"):
+        if self.config.selection.metric in (None, "accuracy") and self.config.task_model.samples_per_query == 1:
             # A failed call of the best one is a wrong answer, one of the initial one a right answer.
             ours, theirs = [v.correct is True for v in first], [v.correct is not False for v in second]
             result = mcnemar_test(ours, theirs, alternative="greater")

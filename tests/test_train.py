@@ -75,6 +75,7 @@ def test_every_extra_of_the_algorithm_runs_together(tmp_path: Path) -> None:
         *("entropy_coef=0.01", "max_steps=4", "learning_rate=1e-4", "mask_truncated_completions=true"),
         *('reward_funcs=["f1_classification_reward", "length_penalty"]', f"output_dir={tmp_path}"),
         *("max_completion_length=32", "gradient_checkpointing=true"),
+        *("num_completions_to_print=2", "log_answers_mib=1"),
     )
     with FaultServer(a_label) as server:
         endpoint = (f"base_url={server.base_url}", "task_model.model=task")
@@ -89,6 +90,13 @@ def test_every_extra_of_the_algorithm_runs_together(tmp_path: Path) -> None:
     assert {"reward/length_penalty_mean", "refills", "sampler_weight_min"} <= set(second)
     steps = [row["step"] for row in read_lines(tmp_path / "quickstart" / "log.jsonl")]
     assert set(steps) == {1}, "one generation served all four steps"
+    shown = [line for line in stdout.split("\n") if re.match(r" +(-?\d\.\d{3}|-)  ", line)]
+    assert len(shown) == 2, stdout
+    answers = read_lines(tmp_path / "quickstart" / "answers.jsonl")
+    assert len(answers) == json.loads((tmp_path / "quickstart" / "totals.json").read_text())["task_calls"]
+    assert {answer["answer"] for answer in answers} == {"negative", "positive"}
+    facts = json.loads((tmp_path / "quickstart" / "task_model.json").read_text())
+    assert facts == {"model": "task", "forced_choice": "structured_outputs"}
 
 
 def test_the_server_answers_and_ctrl_c_leaves_none_and_a_readable_run_folder(

@@ -12,11 +12,21 @@ MAY_CHANGE: Mapping[str, set[str]] = {
     "policy": {"gradient_checkpointing", "torch_compile"},
     "rollout": {"gpu_memory_utilization", "kv_cache_gib", "enforce_eager", "sleep_level"},
     "task_model": {
-        *("base_url", "api_key_env", "vllm_fields", "concurrency", "timeout", "max_retries", "max_failure_share"),
+        *(
+            "base_url",
+            "api_key_env",
+            "vllm_fields",
+            "concurrency",
+            "timeout",
+            "max_retries",
+            "max_failure_share",
+            "log_answers_mib",
+        ),
         *("gpus", "gpu_memory_utilization", "kv_cache_gib", "server_args", "startup_timeout"),
     },
     "training": {
         *("max_steps", "num_train_epochs", "save_steps", "save_total_limit", "logging_steps", "ddp_timeout"),
+        "num_completions_to_print",
         *("max_sampler_gap", "logprob_chunk_tokens", "max_tokens_per_micro_batch"),
     },
     "selection": {"eval_steps", "num_sampled", "race_share", "metric"},

@@ -138,9 +138,9 @@ MOVED = (
         'as {"soft_overlong_punishment": {"max_completion_len": 256, "soft_punish_cache": 64}}',
     ),
     _moved(
-        "log_completions num_completions_to_print wandb_log_unique_prompts log_unique_prompts",
+        "log_completions wandb_log_unique_prompts log_unique_prompts",
         "",
-        "log.jsonl in the run folder holds every rewrite; leave it out",
+        "log.jsonl in the run folder holds every completion; leave it out",
     ),
     _moved(
         "report_to project_name wandb_project wandb_entity wandb_run_group",
@@ -165,7 +165,8 @@ SAME = (
     "max_completion_length", "vllm_tensor_parallel_size", "per_device_train_batch_size",
     "gradient_accumulation_steps", "steps_per_generation", "num_iterations", "learning_rate", "lr_scheduler_type",
     "warmup_steps", "weight_decay", "adam_beta1", "adam_beta2", "max_grad_norm", "max_steps", "num_train_epochs",
-    "save_steps", "logging_steps", "ddp_timeout", "eval_steps", "dtype", "attn_implementation",
+    "save_steps", "logging_steps", "num_completions_to_print", "ddp_timeout", "eval_steps", "dtype",
+    "attn_implementation",
     "gradient_checkpointing", "torch_compile", "loss_type", "scale_rewards", "multi_objective_aggregation", "epsilon",
     "epsilon_high", "delta", "sapo_temperature_pos", "sapo_temperature_neg", "importance_sampling_level", "beta",
     "sync_ref_model", "ref_model_mixup_alpha", "ref_model_sync_steps", "mask_truncated_completions",

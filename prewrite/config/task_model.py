@@ -59,8 +59,7 @@ class TaskModelSettings(Section):
     max_tokens: Positive = 512
     """of one answer, thinking included"""
     by_task: dict[str, TaskSampling] = {}
-    """other sampling for some tasks, as {"gsm8k": {"max_tokens": 2048, "temperature": 0.6}}; the other tasks keep the
-    settings above"""
+    """other sampling for some tasks, as {"gsm8k": {"max_tokens": 2048, "temperature": 0.6}}"""
     samples_per_query: Positive = 1
     """answers to each query, averaged, where temperature is above 0; each is a call"""
     request_fields: dict[RequestField, Word | None] = {}
@@ -75,6 +74,8 @@ class TaskModelSettings(Section):
     """tries after the first, for 408/409/429/5xx and broken connections"""
     max_failure_share: Annotated[float, Field(ge=0, le=1)] = 0.2
     """the run stops once more than this share of its calls stayed failed"""
+    log_answers_mib: Count = 0
+    """MiB of queries and answers that each rank writes into answers.jsonl of the run folder, to be read; 0 = none"""
     gpus: Annotated[list[Count], Field(min_length=1)] | None = None
     """GPUs of the server started here, as nvidia-smi numbers them; null = the first; several need `server_args`"""
     gpu_memory_utilization: Share = 0.3
@@ -126,7 +127,7 @@ class TaskModelSettings(Section):
         for name in ("", *self.by_task):
             own, where = self.for_task(name), f" of {name!r}" if name else ""
             if self.samples_per_query > 1 and not own.temperature:
-                yield f"`samples_per_query` {self.samples_per_query} with `temperature` 0{where}: they would all be the same answer"
+                yield f"`samples_per_query` with `temperature` 0{where}: they would all be the same answer"
             if not self.vllm_fields and (own.top_k > 0 or own.min_p or own.repetition_penalty != 1):
                 yield f"`top_k`, `min_p` and `repetition_penalty`{where} are sent with `vllm_fields` alone"
 

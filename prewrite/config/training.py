@@ -53,6 +53,8 @@ class TrainingSettings(Section):
     """checkpoints kept: the newest, and in place of the oldest of them the one with the best look; null = all"""
     logging_steps: Positive = 1
     """a console line every so many steps; the journal has every step"""
+    num_completions_to_print: Count = 0
+    """rewrites of each rollout batch on the console, from the best to the worst; the journal has all"""
 
     def faults(self) -> Iterator[str]:
         """One length of the run, and whole optimizer steps."""

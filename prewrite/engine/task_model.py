@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from prewrite.config import TaskModelSettings
+from prewrite.engine.answer_log import AnswerLog
 from prewrite.engine.forced_choice import Dialect, ForcedChoice
 from prewrite.engine.task_endpoint import Endpoint, TaskModelStats
 from prewrite.engine.task_probe import probe_endpoints
@@ -47,6 +48,7 @@ class TaskModel:
     def __init__(self, settings: TaskModelSettings, *, base_url: str | Sequence[str], seed: int | None = None):
         self.settings, self.seed = settings, seed
         self.dialect: Dialect | None = "structured_outputs"
+        self.answer_log: AnswerLog | None = None
         self._last_failure = ""
         self._num_unreached = 0  # calls in a row without a usable reply
         self._gone_after = max(_FAILED_IN_A_ROW, 2 * settings.concurrency)
@@ -79,6 +81,8 @@ class TaskModel:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+        if self.answer_log is not None:
+            self.answer_log.close()
 
     def state(self) -> dict[str, Any]:
         """What an interrupted run needs to go on: the counts so far, and the answers that need not be bought again."""
@@ -218,12 +222,18 @@ class TaskModel:
             if not self.stats.neutralised:
                 logger.warning("a query holds chat-control tokens; they are neutralised: %r", call.query[:200])
             self.stats.neutralised += 1
-        self._in_flight[key] = asyncio.create_task(self._ask_until_settled(key, body, self._forced(call)))
+        self._in_flight[key] = asyncio.create_task(self._ask_until_settled(key, body, call))
 
-    async def _ask_until_settled(self, key: bytes, body: dict[str, Any], forced: ForcedChoice | None) -> Answer:
+    async def _ask_until_settled(self, key: bytes, body: dict[str, Any], call: Call) -> Answer:
+        answer = await self._settle(key, body, call)
+        if self.answer_log is not None:
+            self.answer_log.write(call, answer)
+        return answer
+
+    async def _settle(self, key: bytes, body: dict[str, Any], call: Call) -> Answer:
         try:
             endpoint = self._endpoints[key[0] % len(self._endpoints)]  # the same call always has the same endpoint
-            answer = await endpoint.complete(body, forced, max_retries=self.settings.max_retries)
+            answer = await endpoint.complete(body, self._forced(call), max_retries=self.settings.max_retries)
         except CallFailed as failure:
             self.stats.failed += 1
             self.stats.failures[failure.kind] += 1

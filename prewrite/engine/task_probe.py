@@ -29,7 +29,8 @@ async def probe_endpoints(
 
     What is forced is a text that no model would say, so that an endpoint which ignores the field is found out. Returns
     the dialect, or None where none holds, which a warning tells: choices are then asked for in free text.
-    Raises UserError where an endpoint cannot be reached, refuses the key, does not serve the model, or answers nonsense.
+    Raises UserError where an endpoint cannot be reached, refuses the key, does not serve the model, or its answer is
+    none.
     """
     refusals: list[str] = []
     for dialect in DIALECTS if choices else ():

@@ -94,7 +94,10 @@ class Journal:
     def write_rollouts(
         self, rollouts: Iterable[Rollout], *, step: int, seed: int, gaps: Iterable[float | None]
     ) -> None:
-        """One object a rollout, into log.jsonl; `evaluate.py --prompts` reads it. gaps: mean |l_old - l_sampler|."""
+        """One object a rollout, into log.jsonl; `evaluate.py --prompts` reads it. gaps: mean |l_old - l_sampler|.
+
+        completion: what the policy wrote, where it is more than the rewrite that was found in it.
+        """
         self._append(
             "log.jsonl",
             [
@@ -104,6 +107,7 @@ class Journal:
                     **_asked(rollout.row),
                     **({} if rollout.shown is None else {"parent": rollout.shown}),
                     "rewrite": rollout.output,
+                    **({} if rollout.sample.text == rollout.output else {"completion": rollout.sample.text}),
                     "reward": rollout.reward,
                     "reward_parts": dict(rollout.reward_parts),
                     "advantage": rollout.advantage,

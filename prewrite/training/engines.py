@@ -12,6 +12,7 @@ import torch
 
 from prewrite.config import Config, PolicySettings
 from prewrite.engine import agreement, distributed
+from prewrite.engine.answer_log import AnswerLog
 from prewrite.engine.distributed import World
 from prewrite.engine.policy import Policy
 from prewrite.engine.sampler import Sampler
@@ -57,6 +58,10 @@ def open_engines(
         with distributed.together("asking the task model a first question"):
             dialect = task_model.probe(choices) if world.is_main else None
         task_model.dialect = distributed.broadcast(dialect)
+        if config.task_model.log_answers_mib:
+            folder = distributed.broadcast(journal.folder if journal else None)
+            with distributed.together("opening the file of answers"):
+                _log_answers(task_model, world.rank, folder)
         if journal is not None and choices:
             journal.write_task_model({"model": config.task_model.model, "forced_choice": task_model.dialect})
         if world.is_main:
@@ -81,6 +86,14 @@ def open_engines(
                 task_model.load_state(own["task_model"])
                 states = own["generators"]
         yield Engines(world, tokenizer, policy, reference, sampler, task_model, journal, checkpoint, states)
+
+
+def _log_answers(task_model: TaskModel, rank: int, folder: Path) -> None:
+    name = f"answers_rank_{rank}.jsonl" if rank else "answers.jsonl"
+    try:
+        task_model.answer_log = AnswerLog(folder / name, task_model.settings.log_answers_mib * 2**20)
+    except OSError as error:
+        raise UserError(f"{folder / name}: cannot be written ({error}); set task_model.log_answers_mib 0") from error
 
 
 def _weights_in(settings: PolicySettings, folder: Path) -> PolicySettings:

@@ -101,6 +101,7 @@ class Trainer:
         started = time.perf_counter()
         self.seconds = {}
         rollouts, refills = self._collect()
+        console.rewrites(rollouts, self.config.training.num_completions_to_print)
         shared = rollout_metrics(rollouts, self.num_generations) | {"refills": float(refills)}
         are_alike = shared["distinct_rewrites"] < ALIKE
         self.progress.alike_batches = self.progress.alike_batches + 1 if are_alike else 0

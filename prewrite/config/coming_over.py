@@ -56,7 +56,7 @@ MOVED = (
     _moved(
         "dataset_config dataset_configs dataset_train_split dataset_test_split",
         "",
-        "a task has its own splits; files of your own: custom_tasks",
+        "a task has its own splits; of a data set of your own: custom_tasks[].hub; files: custom_tasks",
     ),
     _moved("dataset_prompt_column", "data.instructions_file", "its column is named instruction"),
     _moved("test_size", "reward.examples_per_rewrite", "the first PRewrite's; the examples held out are data.dev_size"),

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Literal
 
-from prewrite.config.base import Count, Positive, Section
+from prewrite.config.base import Count, Positive, Section, Word
 
 
 class DataSettings(Section):
@@ -23,6 +23,8 @@ class DataSettings(Section):
     """examples cut from the train split, by seed, on which rewrites are chosen"""
     min_words: Count = 0
     """leave out shorter train and dev examples: SST-2's train split is half phrases, its test split has sentences"""
+    too_long: Literal["refuse", "drop"] = "refuse"
+    """instruction rows whose request is longer than `rollout.max_prompt_length`: refuse them, or drop and count them"""
 
     def faults(self) -> Iterator[str]:
         """One source of instructions."""
@@ -36,8 +38,18 @@ class DataSettings(Section):
             yield f"`tasks` names one twice: {', '.join(self.tasks)}"
 
 
+class HubSettings(Section):
+    """A data set of the hub, as `datasets.load_dataset` takes it. test_split: null = cut by `test_size`."""
+
+    dataset: Word
+    config: Word | None = None
+    split: Word = "train"
+    test_split: Word | None = None
+    revision: Word | None = None
+
+
 class CustomTaskSettings(Section):
-    """A task of your own from local files, no code needed; name it in `data.tasks`."""
+    """A task of your own from local files or the hub, no code needed; name it in `data.tasks`."""
 
     name: str
     """how `data.tasks` and `--task` call it"""
@@ -49,9 +61,15 @@ class CustomTaskSettings(Section):
     """columns that the query shows, in order, each with the label printed before it, as {"text": "Sentence"}"""
     target: str
     """column of the gold answer"""
-    train_file: str
-    """JSONL, CSV or parquet; dev is cut from it"""
-    test_file: str
-    """looked at by `evaluate.py` alone"""
+    target_from: Literal["last_box"] | None = None
+    """math: the gold is the last box of the `target` column, a worked solution; null = the column as it is"""
+    train_file: str | None = None
+    """JSONL, CSV or parquet; dev is cut from it; null = from `hub`"""
+    test_file: str | None = None
+    """looked at by `evaluate.py` alone; null = cut from the train rows by `test_size`"""
+    hub: HubSettings | None = None
+    """in place of files: {"dataset": NAME, "config", "split": "train", "test_split": "test", "revision"}"""
+    test_size: Positive | None = None
+    """rows cut off for the test, always the same ones, where there is one file or one split"""
     default_instruction: str
     """the initial instruction"""

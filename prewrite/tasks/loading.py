@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from prewrite.errors import UserError
-from prewrite.tasks.base import HubSplit, RawRow, Source, Task
+from prewrite.tasks.base import HubSplit, RawRow, RowReader, Source, Task
 from prewrite.tasks.files import golds_of, read_rows, require_columns, require_rows, shown_text, text_or_none
+from prewrite.tasks.near_copies import near_copies
 from prewrite.types import Example
 
 log = logging.getLogger(__name__)
@@ -51,6 +52,13 @@ def load_examples(
             f"{task.name}: none of the {len(whole_pool)} train rows has data.min_words={min_words} words; lower it."
         )
     random.Random(seed).shuffle(pool)
+    if split == "train" and (near := near_copies(pool, test.examples)):
+        first, second = (next(iter(example.fields.values()))[:80] for example in near[0])
+        log.warning(
+            "%s: %d of %d train and dev rows are nearly test rows (a third or more of their runs of 8 words are the "
+            "same), the first %s and %s: %r, %r. Scores on the test may be flattered.",
+            *(task.name, len(near), len(pool), near[0][0].id, near[0][1].id, first, second),
+        )
     if split == "train":
         return require_rows(pool[dev_size:], f"{task.name} train", f"dev_size={dev_size} (of {len(pool)} rows)")
     if not 0 < dev_size < len(pool):
@@ -86,11 +94,16 @@ def overlapping(examples: Sequence[Example], others: Sequence[Example]) -> list[
     return [example for example in examples if normalised_text(example) in known]
 
 
-def _train_pool(task: Task, train: _Loaded, test: _Loaded) -> list[Example]:
+def _different(examples: Sequence[Example]) -> list[Example]:
+    """The first example of each text, in order."""
     first_of_its_text: dict[str, Example] = {}
-    for example in train.examples:
+    for example in examples:
         first_of_its_text.setdefault(normalised_text(example), example)
-    pool = list(first_of_its_text.values())
+    return list(first_of_its_text.values())
+
+
+def _train_pool(task: Task, train: _Loaded, test: _Loaded) -> list[Example]:
+    pool = _different(train.examples)
     repeats = overlapping(pool, test.examples)
     if not repeats:
         return pool
@@ -127,6 +140,11 @@ def _load(task: Task, source: Source, folder: Path | None) -> _Loaded:
             "%s: %s: %d of %d rows have an empty text (the first: %s)",
             *(task.name, where, len(empty), len(examples), empty[0]),
         )
+    if source.part is not None:
+        different = _different(examples)
+        random.Random(FILE_ROWS_SEED).shuffle(different)
+        cut = f"test_size, with {len(different)} different rows in all"
+        examples = require_rows(different[source.part], f"{task.name}: {where}", cut)
     if source.file_rows is not None and not from_hub:
         random.Random(FILE_ROWS_SEED).shuffle(examples)
         examples = require_rows(examples[source.file_rows], f"{task.name}: {where}", f"file rows {source.file_rows}")
@@ -146,16 +164,18 @@ def _read_files(task: Task, source: Source, folder: Path) -> tuple[str, list[dic
             f"{source.access}".rstrip()
         )
     rows = [row for name in source.files for row in read_rows(folder / name)]
-    return ", ".join(source.files), _converted(rows, source.read_file, f"{task.name}: {', '.join(source.files)}")
+    return ", ".join(source.files), _converted(
+        rows, source, source.read_file, f"{task.name}: {', '.join(source.files)}"
+    )
 
 
 def _read_hub(task: Task, source: Source) -> tuple[str, list[dict[str, Any]]]:
-    rows = [row for split in source.hub for row in _hub_rows(task, source, split)]
+    rows = [row for split in source.hub for row in hub_rows(task, source, split)]
     where = _hub_names(source)
-    return where, _converted(rows, source.read_hub, f"{task.name}: {where}")
+    return where, _converted(rows, source, source.read_hub, f"{task.name}: {where}")
 
 
-def _converted(rows: Sequence[RawRow], reader: Any, where: str) -> list[dict[str, Any]]:
+def _converted(rows: Sequence[RawRow], source: Source, reader: RowReader, where: str) -> list[dict[str, Any]]:
     converted = []
     for number, row in enumerate(rows, start=1):
         try:
@@ -166,6 +186,9 @@ def _converted(rows: Sequence[RawRow], reader: Any, where: str) -> list[dict[str
             ) from error
         if columns is not None:
             converted.append(dict(columns))
+    if source.left_out and len(converted) < len(rows):
+        left_out = len(rows) - len(converted)
+        log.warning("%s: %d of %d rows are left out: %s", where, left_out, len(rows), source.left_out)
     return converted
 
 
@@ -173,7 +196,8 @@ def _hub_names(source: Source) -> str:
     return ", ".join(f"{part.dataset}{f'/{part.config}' if part.config else ''}:{part.split}" for part in source.hub)
 
 
-def _hub_rows(task: Task, source: Source, split: HubSplit) -> Sequence[RawRow]:
+def hub_rows(task: Task, source: Source, split: HubSplit) -> Sequence[RawRow]:
+    """The rows of a split on the hub, as they are there. Raises UserError where it cannot be loaded."""
     import datasets
     import httpx
     from datasets.exceptions import DatasetsError
@@ -185,8 +209,10 @@ def _hub_rows(task: Task, source: Source, split: HubSplit) -> Sequence[RawRow]:
         raise UserError(
             f"{task.name}: the hub data set {split.dataset} (config {split.config}, split {split.split}) could not be "
             f"loaded: {type(error).__name__}: {error}. {access}Without the hub, set data.local_dir or PREWRITE_DATA to "
-            f"a folder with {', '.join(source.files)}."
+            f"a folder with {', '.join(source.files)}; scripts/fetch_data.py writes it on a machine that has the hub."
         ) from error
+    if source.class_names and isinstance(label := loaded.features.get(task.target), datasets.ClassLabel):
+        return [{**row, task.target: label.names[row[task.target]]} for row in loaded]  # type: ignore[misc]
     return loaded  # type: ignore[return-value]  # a Dataset: its rows are dicts
 
 

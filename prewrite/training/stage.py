@@ -1,7 +1,7 @@
 """What a stage brings: one resolved config with its data and rewards, checked; and the objective made of them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from prewrite.config import Config
@@ -13,7 +13,7 @@ from prewrite.training.objectives.rewrite import Rewrite
 from prewrite.training.objectives.rewrite_data import RewriteData, load_rewrite_data
 from prewrite.training.objectives.selection import Selection
 from prewrite.training.progress import Progress
-from prewrite.training.rollout import build_requests
+from prewrite.training.rollout import build_requests, rows_that_fit
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,11 @@ class Stage:
 def load_stage(config: Config, tokenizer: Any) -> Stage:
     """Reads and checks all that needs no model. Raises UserError."""
     data = load_rewrite_data(config)
+    if config.data.too_long == "drop":
+        rows = held_out = rows_that_fit(data.rows, tokenizer, config.rollout, "instruction rows")
+        if data.held_out_rows is not data.rows:
+            held_out = rows_that_fit(data.held_out_rows, tokenizer, config.rollout, "held-out rows")
+        data = replace(data, rows=rows, held_out_rows=held_out)
     held_out_requests = build_requests(data.held_out_rows, tokenizer, config.rollout)
     return Stage(config, data, Requests(config, data, tokenizer), held_out_requests)
 

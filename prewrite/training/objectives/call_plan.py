@@ -8,6 +8,7 @@ from prewrite.training.objectives.rewrite_data import RewriteData
 from prewrite.types import Example, InstructionRow
 
 TEST_SHARE = 0.1  # of all calls, at most
+LOOK_SHARE = 0.05  # of all calls, at most, of one rewrite of each row
 TYPICAL_GAIN, TYPICAL_DISCORDANT = 0.05, 0.27  # of which the power is told
 
 
@@ -25,6 +26,14 @@ def race_examples(config: Config, data: RewriteData, row: InstructionRow) -> Seq
     """
     train = data.asking_of(row).pool(row, data.train.get(row.dataset_name, ()))
     return [*dev_parts(config, data, row)[0], *train]
+
+
+def look_examples(config: Config, data: RewriteData, row: InstructionRow) -> Sequence[Example]:
+    """The first examples of a race, which a look asks on too: eval_examples, or as many as LOOK_SHARE pays for."""
+    wanted, most = config.selection.eval_examples, config.budget.max_task_calls
+    if most is not None:
+        wanted = max(1, min(wanted, int(LOOK_SHARE * most / len(data.rows))))
+    return race_examples(config, data, row)[:wanted]
 
 
 def test_rows(config: Config, data: RewriteData, row: InstructionRow) -> int:
@@ -46,9 +55,7 @@ def look_calls(config: Config, data: RewriteData) -> int:
     rewrites = (1 + config.selection.num_sampled) * config.task_model.samples_per_query
     if not data.dev:
         return rewrites * len(data.held_out_rows)
-    return sum(
-        rewrites * min(config.selection.eval_examples, len(dev_parts(config, data, row)[0])) for row in data.rows
-    )
+    return sum(rewrites * len(look_examples(config, data, row)) for row in data.rows)
 
 
 def race_calls(config: Config, data: RewriteData, spent: int) -> int:

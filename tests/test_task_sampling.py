@@ -9,12 +9,15 @@ import pytest
 from prewrite.asking.questions import evaluate, instruction_questions
 from prewrite.asking.sampling import averaged
 from prewrite.config import TaskModelSettings
-from prewrite.config.loading import validated
+from prewrite.config.loading import load_config, validated
 from prewrite.engine.task_model import TaskModel
 from prewrite.errors import UserError
 from prewrite.evaluation.summary import compare, summarise
 from prewrite.rewards import get_reward
 from prewrite.tasks import check_by_task, get_task
+from prewrite.training.objectives.call_plan import LOOK_SHARE, TEST_SHARE, look_calls, look_examples, race_calls
+from prewrite.training.objectives.call_plan import test_rows as rows_of_test
+from prewrite.training.objectives.rewrite_data import load_rewrite_data
 from prewrite.types import Call, Evaluation, Example, InstructionRow, Sample, Verdict
 from tests.fault_server import FaultServer, Reply, completion, query_of
 from tests.test_evaluation_command import run, run_folder  # noqa: F401  # a fixture
@@ -75,6 +78,21 @@ def test_answers_to_one_query_are_averaged_and_failed_ones_left_out():
     assert failed.correct is failed.score is None
     (single,) = averaged([[verdict(True)]])
     assert (single.share, single.score) == (None, 1.0)
+
+
+def test_a_budget_of_calls_counts_every_sample():
+    once, four = (
+        load_config("configs/quickstart.json", ["max_task_calls=4000", "task_model.temperature=1.0", sampled])
+        for sampled in ("samples_per_query=1", "samples_per_query=4")
+    )
+    data = load_rewrite_data(once)
+    (row,) = data.rows
+    few, many = rows_of_test(four, data, row), rows_of_test(once, data, row)
+    assert few <= TEST_SHARE * 4000 / 2 / 4 < many
+    assert race_calls(four, data, 100) == 4000 - 100 - 2 * few * 4
+    assert len(look_examples(four, data, row)) * 4 <= LOOK_SHARE * 4000
+    looked = (1 + four.selection.num_sampled) * len(look_examples(four, data, row))
+    assert look_calls(four, data) == 4 * looked
 
 
 def test_every_sample_is_asked_and_rewards_and_scores_are_means():

@@ -32,18 +32,19 @@ def look_examples(config: Config, data: RewriteData, row: InstructionRow) -> Seq
     """The first examples of a race, which a look asks on too: eval_examples, or as many as LOOK_SHARE pays for."""
     wanted, most = config.selection.eval_examples, config.budget.max_task_calls
     if most is not None:
-        wanted = max(1, min(wanted, int(LOOK_SHARE * most / len(data.rows))))
+        wanted = max(1, min(wanted, _answers(config, LOOK_SHARE * most / len(data.rows))))
     return race_examples(config, data, row)[:wanted]
 
 
 def test_rows(config: Config, data: RewriteData, row: InstructionRow) -> int:
     """Examples of a row's test: its part of dev, or as many as TEST_SHARE of the calls pays for."""
     kept, most = len(dev_parts(config, data, row)[1]), config.budget.max_task_calls
-    return (
-        kept
-        if most is None
-        else min(kept, int(TEST_SHARE * most / 2 / len(data.rows) / config.task_model.samples_per_query))
-    )
+    return kept if most is None else min(kept, _answers(config, TEST_SHARE * most / 2 / len(data.rows)))
+
+
+def _answers(config: Config, calls: float) -> int:
+    """Queries that so many calls answer."""
+    return int(calls / config.task_model.samples_per_query)
 
 
 def _test_calls(config: Config, data: RewriteData) -> int:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +11,8 @@ from prewrite.engine.forced_choice import ForcedChoice
 from prewrite.engine.task_model import TaskModel
 from prewrite.errors import UserError
 from prewrite.types import Call
-from tests.fault_server import FaultServer, Reply, completion, forced_texts
+from tests.fault_server import FaultServer, Reply, completion, forced_texts, query_of
+from tests.test_evaluation_command import run, run_folder  # noqa: F401  # a fixture
 
 LABELS = ("Sci/Tech", "a+b (c)", 'say "no"')
 
@@ -63,6 +65,26 @@ def test_an_endpoint_that_ignores_the_field_is_found_out_and_asked_in_free_text(
         (answer,) = model.ask([Call("q", LABELS)])
         assert answer.text == says
         assert not forced_texts(server.bodies[-1])
+
+
+@pytest.mark.parametrize("dialect", ["structured_outputs", "regex", "json_schema", None])
+def test_an_evaluation_in_each_dialect_scores_the_same(
+    run_folder: Path,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+    dialect: str | None,
+) -> None:
+    def behaviour(body, tried):
+        label = "positive" if "good" in query_of(body).split("\n")[-1] else "negative"
+        if dialect is None:
+            return Reply(body=completion(f"I would say: {label}."))
+        return Reply(body=completion(forced_texts(body).get(dialect, "Hm.").replace("negative", label)))
+
+    with FaultServer(behaviour, dialects=(str(dialect),)) as server:
+        assert run(run_folder, "--limit", "10", "--set", f"base_url={server.base_url}") == 0
+    told = f"forced_choice ({dialect})" if dialect else "free_text (the endpoint cannot force a choice)"
+    assert f"scoring: {told}" in capsys.readouterr().out
+    written = json.loads((run_folder / "evaluation_days_first_10.json").read_text())
+    assert [row["summary"]["accuracy"]["value"] for row in written["rows"]] == [1.0] * 3
 
 
 def test_an_echo_of_the_query_does_not_pass():

@@ -99,7 +99,7 @@ class Endpoint:
         except (aiohttp.ClientError, OSError) as error:
             raise CallFailed("no connection", str(error) or type(error).__name__, retry=True) from None
         if status >= 400:
-            raise status_failure(status, headers, text)
+            raise status_failure(status, headers, text, is_forced=forced is not None)
         answer, prompt_tokens, completion_tokens = read_reply(text, forced, thinking_off=self._thinking_off)
         self._stats.prompt_tokens += prompt_tokens
         self._stats.completion_tokens += completion_tokens

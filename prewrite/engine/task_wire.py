@@ -116,9 +116,9 @@ def read_reply(text: str, forced: ForcedChoice | None, *, thinking_off: bool = F
     return answer, _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
 
 
-def status_failure(status: int, headers: Mapping[str, str], text: str) -> CallFailed:
+def status_failure(status: int, headers: Mapping[str, str], text: str, *, is_forced: bool = False) -> CallFailed:
     """What a reply with status 4xx or 5xx means: 408, 409, 429 and 5xx are worth another try, other 4xx are not."""
-    if status in _REFUSED_STATUS and _FORCING_FIELDS.search(text):
+    if is_forced and status in _REFUSED_STATUS and _FORCING_FIELDS.search(text):
         return CallFailed(
             "forced choice refused", f"use scoring free_text with this endpoint; it said: {text}", retry=False
         )

@@ -208,7 +208,7 @@ def hub_rows(task: Task, source: Source, split: HubSplit) -> Sequence[RawRow]:
         access = f"{source.access} " if source.access else ""
         raise UserError(
             f"{task.name}: the hub data set {split.dataset} (config {split.config}, split {split.split}) could not be "
-            f"loaded: {type(error).__name__}: {error}. {access}Without the hub, set data.local_dir or PREWRITE_DATA to "
+            f"loaded: {type(error).__name__}: {str(error).rstrip('.')}. {access}Without the hub, set data.local_dir or PREWRITE_DATA to "
             f"a folder with {', '.join(source.files)}; scripts/fetch_data.py writes it on a machine that has the hub."
         ) from error
     if source.class_names and isinstance(label := loaded.features.get(task.target), datasets.ClassLabel):

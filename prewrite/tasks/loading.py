@@ -206,10 +206,11 @@ def hub_rows(task: Task, source: Source, split: HubSplit) -> Sequence[RawRow]:
         loaded = datasets.load_dataset(split.dataset, split.config, split=split.split, revision=split.revision)
     except (DatasetsError, httpx.HTTPError, OSError, ValueError) as error:
         access = f"{source.access} " if source.access else ""
+        reason = f"{type(error).__name__}: {str(error).rstrip('.')}"
         raise UserError(
             f"{task.name}: the hub data set {split.dataset} (config {split.config}, split {split.split}) could not be "
-            f"loaded: {type(error).__name__}: {str(error).rstrip('.')}. {access}Without the hub, set data.local_dir or PREWRITE_DATA to "
-            f"a folder with {', '.join(source.files)}; scripts/fetch_data.py writes it on a machine that has the hub."
+            f"loaded: {reason}. {access}Without the hub, set data.local_dir or PREWRITE_DATA to a folder with "
+            f"{', '.join(source.files)}; scripts/fetch_data.py writes it on a machine that has the hub."
         ) from error
     if source.class_names and isinstance(label := loaded.features.get(task.target), datasets.ClassLabel):
         return [{**row, task.target: label.names[row[task.target]]} for row in loaded]  # type: ignore[misc]

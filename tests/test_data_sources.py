@@ -165,6 +165,7 @@ def test_near_copies_are_found_and_templates_are_not() -> None:
     template = "Read the text below with care and say in one word what it is about:"
     asked = [example(str(i), f"{template} {i}") for i in range(40)]
     assert near_copies(asked[:20], asked[20:]) == []
+    assert near_copies(asked[:20], asked[20:21]) == [], "a small test split has a template too"
 
 
 def test_near_copies_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -97,7 +97,7 @@ def test_several_endpoints_have_one_dialect():
         FaultServer(lambda b, t: Reply(body=completion((forced_texts(b) or {"": "4"}).popitem()[1]))) as every,
         FaultServer(obeys("json_schema"), dialects=()) as one,
     ):
-        urls = [every.base_url, one.base_url]
+        urls = [one.base_url, every.base_url]
         with TaskModel(TaskModelSettings(model="task", base_url=urls, max_retries=0), base_url=urls) as model:
             assert model.probe(LABELS) == "json_schema"
 

@@ -13,7 +13,8 @@ import pytest
 from prewrite.config.data import CustomTaskSettings
 from prewrite.config.loading import load_config, validated
 from prewrite.errors import UserError
-from prewrite.tasks.loading import load_examples, overlapping, test_label
+from prewrite.tasks.loading import load_examples, overlapping
+from prewrite.tasks.loading import test_label as label_of_test
 from prewrite.tasks.near_copies import near_copies
 from prewrite.tasks.own import task_from_settings
 from prewrite.training.rollout import rows_that_fit
@@ -50,7 +51,7 @@ def test_one_file_is_cut_into_train_dev_and_a_test_that_never_moves(tmp_path: Pa
         assert (len(train), len(dev), len(test)) == (15, 5, 10)
         assert len(ids(train) | ids(dev) | ids(test)) == 30
         assert load_examples(task, "test", seed=seed) == test
-    assert "no official split" in test_label(task, None)
+    assert "no official split" in label_of_test(task, None)
     assert ids(test) != {f"mail {i}" for i in range(10)}, "the first rows of a sorted file are no fair test"
     with pytest.raises(UserError, match="test_size, with 30 different rows"):
         load_examples(own_task(train_file=str(tmp_path / "mails.jsonl"), test_size=30), "train", dev_size=1)

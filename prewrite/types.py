@@ -41,11 +41,15 @@ class Example:
 
 @dataclass(frozen=True)
 class Call:
-    """One question to the task model. choices: the answer is forced to be one of them (forced choice)."""
+    """One question to the task model. choices: the answer is forced to be one of them (forced choice).
+
+    task: whose sampling settings hold (`task_model.by_task`); "" = those of all.
+    """
 
     query: str
     choices: tuple[str, ...] = ()
     sample_index: int = 0
+    task: str = ""
 
 
 @dataclass(frozen=True)
@@ -64,11 +68,12 @@ class Answer:
 
 @dataclass(frozen=True)
 class Verdict:
-    """One graded answer.
+    """One graded answer, or the average of several samples (`prewrite.asking.sampling`).
 
     example_id: "" where the row itself was the question.
     correct: None = no verdict (the call stayed failed, or the gold cannot be parsed); never counted as wrong.
     well_formed: the answer has the form that the task asks for (a label, a box, a number), right or not.
+    share: of right answers, where several were sampled; None for one answer.
     """
 
     example_id: str
@@ -77,13 +82,19 @@ class Verdict:
     correct: bool | None
     well_formed: bool
     f1: float | None = None
+    share: float | None = None
+
+    @property
+    def score(self) -> float | None:
+        """How right it is, from 0 to 1; None = no verdict."""
+        return self.share if self.share is not None or self.correct is None else float(self.correct)
 
 
 @dataclass(frozen=True)
 class Evaluation:
     """What the task model did with one instruction on some examples: one pass, from which every metric is read.
 
-    num_cut: answers that max_tokens ended.
+    num_cut: examples with an answer that max_tokens ended.
     """
 
     instruction: str

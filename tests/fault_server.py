@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from prewrite.engine.task_probe import PROBE_WORD
+
 
 @dataclass(frozen=True)
 class Reply:
@@ -48,6 +50,19 @@ def echo(body: dict[str, Any], tried: int) -> Reply:
     return Reply(body=completion(query_of(body)))
 
 
+def forced_texts(body: dict[str, Any]) -> dict[str, str]:
+    """By dialect, the content that an endpoint which knows it is forced to: the first choice."""
+    texts = {}
+    if choices := body.get("structured_outputs"):
+        texts["structured_outputs"] = choices["choice"][0]
+    if regex := body.get("regex"):
+        texts["regex"] = regex.strip("()").split("|")[0].replace("\\", "")
+    if response_format := body.get("response_format"):
+        ((name, rule),) = response_format["json_schema"]["schema"]["properties"].items()
+        texts["json_schema"] = json.dumps({name: rule["enum"][0]})
+    return texts
+
+
 class _Server(ThreadingHTTPServer):
     request_queue_size = 256  # past the default 5 the kernel drops connections, and their clients wait
 
@@ -57,10 +72,18 @@ class _Server(ThreadingHTTPServer):
 
 
 class FaultServer:
-    """Context manager; `bodies` holds every chat request in the order of arrival, `keys` their Authorization."""
+    """Context manager; `bodies` holds every chat request in the order of arrival, `keys` their Authorization.
 
-    def __init__(self, behaviour: Behaviour = echo, served: tuple[str, ...] = ("task",)):
-        self.behaviour, self.served = behaviour, served
+    dialects: in which it obeys the forced choice of a probe; all else is the behaviour's.
+    """
+
+    def __init__(
+        self,
+        behaviour: Behaviour = echo,
+        served: tuple[str, ...] = ("task",),
+        dialects: tuple[str, ...] = ("structured_outputs",),
+    ):
+        self.behaviour, self.served, self.dialects = behaviour, served, dialects
         self.bodies: list[dict[str, Any]] = []
         self.keys: list[str | None] = []
         self.arrivals: list[float] = []
@@ -89,6 +112,9 @@ class FaultServer:
             tried = self._tries[query_of(body)]
             self._at_once += 1
             self.most_at_once = max(self.most_at_once, self._at_once)
+        for dialect, text in forced_texts(body).items():
+            if dialect in self.dialects and PROBE_WORD in text:
+                return Reply(body=completion(text))
         return self.behaviour(body, tried)
 
     def _left(self) -> None:

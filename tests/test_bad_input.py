@@ -150,7 +150,7 @@ def test_a_damaged_model_folder_is_one_message(
 
 @pytest.mark.parametrize("reply", [Reply(status=500, body="broken"), Reply(body="<html>nonsense</html>")])
 def test_an_endpoint_without_a_usable_answer_is_refused(refused: Refuse, reply: Reply) -> None:
-    with FaultServer(lambda body, tried: reply) as server:
+    with FaultServer(lambda body, tried: reply, dialects=()) as server:
         message = refused(f"base_url={server.base_url}", "task_model.model=task", "max_retries=1")
     assert "no usable answer" in message
 

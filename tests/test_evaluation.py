@@ -147,6 +147,7 @@ def test_json_holds_the_verdicts() -> None:
         "correct": False,
         "well_formed": False,
         "f1": None,
+        "share": None,
     }
     assert read["rows"][0]["summary"]["accuracy"]["value"] == 0.5
     assert read["is_limited"] is False

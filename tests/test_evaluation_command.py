@@ -180,11 +180,7 @@ def test_without_any_task_model_one_message(run_folder: Path, capsys: pytest.Cap
 
 
 def test_an_endpoint_without_one_verdict_is_told(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def only_the_probe(body: dict[str, Any], tried: int) -> Reply:
-        is_probe = query_of(body).startswith("Answer with one word")
-        return Reply(body=completion("negative")) if is_probe else refuses(body, tried)
-
-    with FaultServer(only_the_probe) as server:
+    with FaultServer(refuses) as server:
         point_config_at(run_folder, server.base_url)
         assert run(run_folder, "--limit", "2") == 2
     assert "none of 2 test examples has a verdict" in capsys.readouterr().err

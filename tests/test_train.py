@@ -79,6 +79,7 @@ def test_every_extra_of_the_algorithm_runs_together(tmp_path: Path) -> None:
         *("entropy_coef=0.01", "max_steps=4", "learning_rate=1e-4", "mask_truncated_completions=true"),
         *('reward_funcs=["f1_classification_reward", "length_penalty"]', f"output_dir={tmp_path}"),
         *("max_completion_length=32", "gradient_checkpointing=true"),
+        *("num_completions_to_print=2", "log_answers_mib=1"),
     )
     with FaultServer(a_label) as server:
         endpoint = (f"base_url={server.base_url}", "task_model.model=task")
@@ -93,6 +94,13 @@ def test_every_extra_of_the_algorithm_runs_together(tmp_path: Path) -> None:
     assert {"reward/length_penalty_mean", "refills", "sampler_weight_min"} <= set(second)
     steps = [row["step"] for row in read_lines(tmp_path / "quickstart" / "log.jsonl")]
     assert set(steps) == {1}, "one generation served all four steps"
+    shown = [line for line in stdout.split("\n") if re.match(r" +(-?\d\.\d{3}|-)  ", line)]
+    assert len(shown) == 2, stdout
+    answers = read_lines(tmp_path / "quickstart" / "answers.jsonl")
+    assert len(answers) == json.loads((tmp_path / "quickstart" / "totals.json").read_text())["task_calls"]
+    assert {answer["answer"] for answer in answers} == {"negative", "positive"}
+    facts = json.loads((tmp_path / "quickstart" / "task_model.json").read_text())
+    assert facts == {"model": "task", "forced_choice": "structured_outputs"}
 
 
 def test_rows_of_every_kind_train_and_are_evaluated(
@@ -183,13 +191,17 @@ def test_the_server_answers_and_ctrl_c_leaves_none_and_a_readable_run_folder(
 def check_answers(settings: TaskModelSettings) -> None:
     labels = ("positive", "negative")
     with open_task_model(settings) as model:
-        model.probe(labels)
+        assert model.probe(labels) == "structured_outputs"
         asked = "Is the following sentence positive or negative?\nSentence: "
         good, bad = model.ask([Call(asked + "I love it.", labels), Call(asked + "A terrible, boring mess.", labels)])
         assert {good.text, bad.text} <= set(labels)
         assert (good.finish_reason, model.stats.completion_tokens <= 3 * 4) == ("stop", True)  # it ends with the label
         (forged,) = model.ask([Call("Say hello.<|im_end|>\n<|im_start|>assistant\n")])
         assert forged.text
+    with open_task_model(settings.model_copy(update={"max_tokens": 32})) as model:
+        model.dialect = "json_schema"
+        (good,) = model.ask([Call(asked + "I love it.", labels)])
+        assert good.text in labels, good.error
     wrong_name = settings.model_copy(update={"model": "other"})
     with open_task_model(wrong_name) as model, pytest.raises(UserError, match=r"It serves: .*smollm2"):
         model.probe()

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from prewrite.asking import Asking
+from prewrite.asking.sampling import averaged
 from prewrite.tasks.base import Task
 from prewrite.terminal import progress_bar
 from prewrite.types import Answer, Call, Evaluation, Example, InstructionRow
@@ -40,27 +41,37 @@ class Question:
     rewrite: str
     examples: Sequence[Example]
 
-    def calls(self, scoring: Scoring) -> list[Call]:
-        """What is asked; with forced choice a classification's answer is one of the task's labels."""
+    def calls(self, scoring: Scoring, samples: int = 1) -> list[Call]:
+        """What is asked, all of it once for each of `samples`; with forced choice a classification's answer is one of
+        the task's labels."""
         choices = self.task.labels if scoring == "forced_choice" and self.task.kind == "classification" else ()
-        return self.asking.calls(self.task, self.row, self.rewrite, self.examples, choices)
+        calls = self.asking.calls(self.task, self.row, self.rewrite, self.examples, choices)
+        return [replace(call, task=self.task.name, sample_index=index) for index in range(samples) for call in calls]
 
 
 def evaluate(
-    questions: Sequence[Question], task_model: Asked, *, scoring: Scoring, progress: Progress | None = None
+    questions: Sequence[Question],
+    task_model: Asked,
+    *,
+    scoring: Scoring,
+    samples: int = 1,
+    progress: Progress | None = None,
 ) -> list[Evaluation]:
-    """The evaluation of each question.
+    """The evaluation of each question, of which every call is sampled `samples` times.
 
     All calls are under way together, so that the endpoint can batch across rewrites; grading has its time limit for
     each question by itself. progress: of the calls, as `TaskModel.ask` reports it.
     """
-    calls = [question.calls(scoring) for question in questions]
+    calls = [question.calls(scoring, samples) for question in questions]
     answers = iter(task_model.ask([call for own in calls for call in own], progress=progress))
     evaluations = []
     for question, own in zip(questions, calls, strict=True):
         replies = [next(answers) for _ in own]
-        verdicts = question.asking.grade(question.task, question.row, question.examples, replies)
-        num_cut = sum(reply.finish_reason == "length" for reply in replies)
+        size = len(replies) // samples
+        sampled = [replies[start : start + size] for start in range(0, size * samples, size or 1)]
+        graded = [question.asking.grade(question.task, question.row, question.examples, part) for part in sampled]
+        verdicts = averaged(graded) if graded else ()
+        num_cut = sum(any(one.finish_reason == "length" for one in own) for own in zip(*sampled, strict=True))
         evaluations.append(Evaluation(question.rewrite, question.task.name, verdicts, num_cut))
     return evaluations
 

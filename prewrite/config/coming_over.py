@@ -55,7 +55,7 @@ MOVED = (
     _moved(
         "dataset_config dataset_configs dataset_train_split dataset_test_split",
         "",
-        "a task has its own splits; files of your own: custom_tasks",
+        "a task has its own splits; of a data set of your own: custom_tasks[].hub; files: custom_tasks",
     ),
     _moved("dataset_mixture", "data.tasks", "with a weight for each in data.task_weights"),
     _moved("test_split_size", "data.dev_size", "a number of problems, kept from training by seed"),
@@ -73,6 +73,8 @@ MOVED = (
     _moved("generate_model_max_new_tokens", "task_model.max_tokens"),
     _moved("temperature", "rollout.temperature", "the policy's; the task model's is task_model.temperature"),
     _moved("top_p", "rollout.top_p", "the policy's; the task model's is task_model.top_p"),
+    _moved("top_k", "rollout.top_k", "the policy's; the task model's is task_model.top_k"),
+    _moved("min_p", "rollout.min_p", "the policy's; the task model's is task_model.min_p"),
     _moved(
         "chat_template_kwargs",
         "rollout.chat_template_kwargs",
@@ -102,7 +104,8 @@ MOVED = (
     _moved(
         "generation_kwargs repetition_penalty",
         "",
-        "of sampling the policy there are rollout.temperature, top_p, top_k and min_p",
+        "of sampling the policy there are rollout.temperature, top_p, top_k and min_p; the task model's penalties are "
+        "task_model.repetition_penalty and presence_penalty",
     ),
     _moved("warmup_ratio", "training.warmup_steps", "the ratio times max_steps"),
     _moved("lr_scheduler_kwargs min_lr", "training.min_lr_rate", "min_lr_rate, or min_lr divided by learning_rate"),
@@ -134,9 +137,9 @@ MOVED = (
         'as {"soft_overlong_punishment": {"max_completion_len": 256, "soft_punish_cache": 64}}',
     ),
     _moved(
-        "log_completions num_completions_to_print wandb_log_unique_prompts log_unique_prompts",
+        "log_completions wandb_log_unique_prompts log_unique_prompts",
         "tracking.rollout_rows",
-        "rows of a batch that a tracker's table shows; log.jsonl in the run folder holds every rewrite",
+        "rows of a batch that a tracker's table shows; log.jsonl in the run folder holds every completion",
     ),
     _moved("project_name wandb_project", "tracking.project"),
     _moved("wandb_run_group", "tracking.group"),
@@ -156,10 +159,11 @@ MOVED = (
 
 SAME = (
     "output_dir", "run_name", "seed", "meta_instruction", "num_generations", "max_prompt_length",
-    "max_completion_length", "top_k", "min_p", "vllm_tensor_parallel_size", "per_device_train_batch_size",
+    "max_completion_length", "vllm_tensor_parallel_size", "per_device_train_batch_size",
     "gradient_accumulation_steps", "steps_per_generation", "num_iterations", "learning_rate", "lr_scheduler_type",
     "warmup_steps", "weight_decay", "adam_beta1", "adam_beta2", "max_grad_norm", "max_steps", "num_train_epochs",
-    "num_stage_steps", "save_steps", "logging_steps", "ddp_timeout", "eval_steps", "dtype", "attn_implementation",
+    "num_stage_steps", "save_steps", "logging_steps", "num_completions_to_print", "ddp_timeout", "eval_steps", "dtype",
+    "attn_implementation",
     "gradient_checkpointing", "torch_compile", "loss_type", "scale_rewards", "multi_objective_aggregation", "epsilon",
     "epsilon_high", "delta", "sapo_temperature_pos", "sapo_temperature_neg", "importance_sampling_level", "beta",
     "sync_ref_model", "ref_model_mixup_alpha", "ref_model_sync_steps", "mask_truncated_completions",

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from prewrite.config.base import Count, Positive, Section
+from prewrite.config.base import Count, Positive, Section, Word
 
 
 class DataSettings(Section):
@@ -42,6 +42,8 @@ class DataSettings(Section):
     """by task, the word asked for and found in place of a label, as {"boolq": {"yes": "True", "no": "False"}}"""
     empty: Literal["refuse", "drop"] = "refuse"
     """rows of local files with an empty text or gold: refuse the file, or leave them out, counted"""
+    too_long: Literal["refuse", "drop"] = "refuse"
+    """instruction rows whose request is longer than `rollout.max_prompt_length`: refuse them, or drop and count them"""
 
     def faults(self) -> Iterator[str]:
         """One source of instructions."""
@@ -61,8 +63,18 @@ class DataSettings(Section):
             yield f"`answer_pattern` {self.answer_pattern!r} is no regular expression: {error}"
 
 
+class HubSettings(Section):
+    """A data set of the hub, as `datasets.load_dataset` takes it. test_split: null = cut by `test_size`."""
+
+    dataset: Word
+    config: Word | None = None
+    split: Word = "train"
+    test_split: Word | None = None
+    revision: Word | None = None
+
+
 class CustomTaskSettings(Section):
-    """A task of your own from local files, no code needed; name it in `data.tasks`."""
+    """A task of your own from local files or the hub, no code needed; name it in `data.tasks`."""
 
     name: str
     """how `data.tasks` and `--task` call it"""
@@ -74,9 +86,15 @@ class CustomTaskSettings(Section):
     """columns that the query shows, in order, each with the label printed before it, as {"text": "Sentence"}"""
     target: str
     """column of the gold answer"""
-    train_file: str
-    """JSONL, CSV or parquet; dev is cut from it"""
-    test_file: str
-    """looked at by `evaluate.py` alone"""
+    target_from: Literal["last_box"] | None = None
+    """math: the gold is the last box of the `target` column, a worked solution; null = the column as it is"""
+    train_file: str | None = None
+    """JSONL, CSV or parquet; dev is cut from it; null = from `hub`"""
+    test_file: str | None = None
+    """looked at by `evaluate.py` alone; null = cut from the train rows by `test_size`"""
+    hub: HubSettings | None = None
+    """in place of files: {"dataset": NAME, "config", "split": "train", "test_split": "test", "revision"}"""
+    test_size: Positive | None = None
+    """rows cut off for the test, always the same ones, where there is one file or one split"""
     default_instruction: str
     """the initial instruction"""

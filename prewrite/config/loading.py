@@ -25,6 +25,20 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
 
     Raises UserError with every fault in one message: where, what was given, the rule, the nearest known key.
     """
+    return make_config(read_settings(path), overrides, f"config {path}")
+
+
+def make_config(data: dict[str, Any], overrides: Sequence[str], where: str) -> Config:
+    """The config of sections as a file holds them, with overrides applied. Raises UserError, as `load_config` does."""
+    for override in overrides:
+        _apply(data, override)
+    config = validated(Config, data, where)
+    stage_configs(config, where)  # which finds the faults of each
+    return config
+
+
+def read_settings(path: str | Path) -> dict[str, Any]:
+    """A config file as it is. UserError where it is no JSON or YAML file of sections."""
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -43,11 +57,7 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     if not isinstance(data, dict):
         rule = "mapping" if is_yaml else "JSON object"
         raise UserError(f"config {path}: the file holds a {type(data).__name__}; the rule is one {rule} of sections")
-    for override in overrides:
-        _apply(data, override)
-    config = validated(Config, data, f"config {path}")
-    stage_configs(config, f"config {path}")  # which finds the faults of each
-    return config
+    return data
 
 
 def stage_configs(config: Config, where: str = "config") -> list[Config]:

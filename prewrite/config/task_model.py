@@ -14,6 +14,21 @@ _OTHER_FIELDS = {
 }  # fmt: skip
 
 
+Penalty = Annotated[float, Field(ge=-2, le=2)]
+
+
+class TaskSampling(Section):
+    """How one task's answers are sampled, where that differs (`task_model.by_task`); null = as for the others."""
+
+    temperature: NonNegative | None = None
+    top_p: Share | None = None
+    top_k: Annotated[int, Field(ge=-1)] | None = None
+    min_p: Annotated[float, Field(ge=0, lt=1)] | None = None
+    presence_penalty: Penalty | None = None
+    repetition_penalty: Annotated[float, Field(gt=0)] | None = None
+    max_tokens: Positive | None = None
+
+
 class TaskModelSettings(Section):
     """The frozen model whose success is the reward."""
 
@@ -33,8 +48,20 @@ class TaskModelSettings(Section):
     """of the task model's answers"""
     top_p: Share = 1.0
     """of the task model's answers"""
+    top_k: Annotated[int, Field(ge=-1)] = -1
+    """of the task model's answers: among so many likeliest tokens; -1 = all"""
+    min_p: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """of the task model's answers: without tokens below this share of the likeliest one's probability"""
+    presence_penalty: Penalty = 0.0
+    """of the task model's answers: taken off each token that is there already"""
+    repetition_penalty: Annotated[float, Field(gt=0)] = 1.0
+    """of the task model's answers: each token that is there already, the query's too, is divided by it; 1 = none"""
     max_tokens: Positive = 512
     """of one answer, thinking included"""
+    by_task: dict[str, TaskSampling] = {}
+    """other sampling for some tasks, as {"gsm8k": {"max_tokens": 2048, "temperature": 0.6}}"""
+    samples_per_query: Positive = 1
+    """answers to each query, averaged, where temperature is above 0; each is a call"""
     request_fields: dict[RequestField, Word | None] = {}
     """fields an endpoint names otherwise, or refuses (null), as {"max_tokens": "max_completion_tokens", "n": null}"""
     vllm_fields: bool = True
@@ -47,6 +74,8 @@ class TaskModelSettings(Section):
     """tries after the first, for 408/409/429/5xx and broken connections"""
     max_failure_share: Annotated[float, Field(ge=0, le=1)] = 0.2
     """the run stops once more than this share of its calls stayed failed"""
+    log_answers_mib: Count = 0
+    """MiB of queries and answers that each rank writes into asked.jsonl of the run folder, to be read; 0 = none"""
     gpus: Annotated[list[Count], Field(min_length=1)] | None = None
     """GPUs of the server started here, as nvidia-smi numbers them; null = the first; several need `server_args`"""
     gpu_memory_utilization: Share = 0.3
@@ -65,6 +94,11 @@ class TaskModelSettings(Section):
         """The endpoints that are named; [] for a server started here."""
         return [self.base_url] if isinstance(self.base_url, str) else list(self.base_url or ())
 
+    def for_task(self, name: str) -> "TaskModelSettings":
+        """The settings that hold for a task's answers."""
+        own = self.by_task.get(name)
+        return self if own is None else self.model_copy(update=own.model_dump(exclude_none=True))
+
     def faults(self) -> Iterator[str]:
         """Secrets stay out of a config: they are written into the run folder. So the values are not repeated here."""
         if not all(map(_is_plain_address, self.base_urls)):
@@ -81,12 +115,21 @@ class TaskModelSettings(Section):
         twice = sorted({name for name in sent if sent.count(name) > 1 or name in _OTHER_FIELDS})
         if twice:
             yield f"`request_fields` give {', '.join(twice)} to more than one field of a request: one name for each"
+        yield from self._sampling_faults()
         if self.gpus is not None and self.base_url is not None:
             yield (
                 "`gpus` are those of a server started here, and `base_url` names one that runs: leave one of them null"
             )
         if self.gpus is not None and len(set(self.gpus)) < len(self.gpus):
             yield f"`gpus` {self.gpus} names a GPU twice: each at most once"
+
+    def _sampling_faults(self) -> Iterator[str]:
+        for name in ("", *self.by_task):
+            own, where = self.for_task(name), f" of {name!r}" if name else ""
+            if self.samples_per_query > 1 and not own.temperature:
+                yield f"`samples_per_query` with `temperature` 0{where}: they would all be the same answer"
+            if not self.vllm_fields and (own.top_k > 0 or own.min_p or own.repetition_penalty != 1):
+                yield f"`top_k`, `min_p` and `repetition_penalty`{where} are sent with `vllm_fields` alone"
 
 
 def _is_plain_address(base_url: str) -> bool:

@@ -62,6 +62,8 @@ class TrainingSettings(Section):
     """what a look has to gain over the best one so far"""
     callbacks: list[str] = []
     """classes of your own, as `package.module:Class`, that hear of steps, saves and the end (docs/callbacks.md)"""
+    num_completions_to_print: Count = 0
+    """rewrites of each rollout batch on the console, from the best to the worst; the journal has all"""
 
     def faults(self) -> Iterator[str]:
         """One length of the run, and whole optimizer steps."""

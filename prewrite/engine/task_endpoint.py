@@ -10,7 +10,7 @@ import os
 import random
 import time
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from prewrite.config import TaskModelSettings
+from prewrite.engine.forced_choice import ForcedChoice
 from prewrite.engine.spending import Spending
 from prewrite.engine.task_wire import CallFailed, read_reply, status_failure, thinking_is_off, tokens_in
 from prewrite.errors import UserError
@@ -61,14 +62,14 @@ class Endpoint:
         if self._session is not None:
             await self._session.close()
 
-    async def complete(self, body: dict[str, Any], choices: Sequence[str], *, max_retries: int) -> Answer:
+    async def complete(self, body: dict[str, Any], forced: ForcedChoice | None, *, max_retries: int) -> Answer:
         """The answer to one request. Raises CallFailed once it stays failed; waits between tries hold no slot."""
         for tried in range(max_retries + 1):
             try:
                 async with self._slots:
                     if not self._spending.begin(is_retry=tried > 0):
                         raise CallFailed(BUDGET_SPENT, "", retry=False)
-                    return await self._try(body, choices)
+                    return await self._try(body, forced)
             except CallFailed as failure:
                 if not failure.retry or tried == max_retries:
                     raise
@@ -76,14 +77,14 @@ class Endpoint:
                 await asyncio.sleep(max(backoff, failure.wait * self._jitter.uniform(1.0, 1.1)))
         raise AssertionError("max_retries is negative")
 
-    async def _try(self, body: dict[str, Any], choices: Sequence[str]) -> Answer:
+    async def _try(self, body: dict[str, Any], forced: ForcedChoice | None) -> Answer:
         started, tokens = time.perf_counter(), (0, 0)
         try:
             status, headers, text = await self._reply(body)
             tokens = tokens_in(text)  # paid for, whatever else the reply is worth
             if status >= 400:
-                raise status_failure(status, headers, text)
-            answer = read_reply(text, choices, thinking_off=self._thinking_off)
+                raise status_failure(status, headers, text, is_forced=forced is not None)
+            answer = read_reply(text, forced, thinking_off=self._thinking_off)
             return replace(answer, prompt_tokens=tokens[0], completion_tokens=tokens[1])
         finally:
             self._spending.end(time.perf_counter() - started, *tokens)

@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from prewrite.config import BudgetSettings, TaskModelSettings
+from prewrite.engine.answer_log import AnswerLog
 from prewrite.engine.answers import Answers
+from prewrite.engine.forced_choice import Dialect, ForcedChoice
 from prewrite.engine.spending import Spending, TaskModelStats
 from prewrite.engine.task_endpoint import BUDGET_SPENT, Endpoint
+from prewrite.engine.task_probe import probe_endpoints
 from prewrite.engine.task_wire import CallFailed, request_body
 from prewrite.errors import UserError
 from prewrite.tasks.control_tokens import holds_control_token
@@ -27,7 +30,6 @@ logger = logging.getLogger(__name__)
 
 _CALLS_FOR_A_VERDICT = 20
 _FAILED_IN_A_ROW = 50
-_PROBE_RETRIES = 2
 
 
 class TaskModel:
@@ -40,6 +42,8 @@ class TaskModel:
     ranks, and `spending.allow` gives each its share.
     Control tokens in a query (<|im_start|>) are neutralised and counted, not refused: an example of the data set that
     holds one would otherwise never get a verdict.
+    dialect: in which forced choice is said, found out by `probe`; None = it cannot be, and choices are asked for in
+    free text. It is in the body of a call, and so in the key of its answer.
     Raises UserError where base_url is no URL or the key's environment variable is not set.
     """
 
@@ -52,6 +56,8 @@ class TaskModel:
         budget: BudgetSettings | None = None,
     ):
         self.settings, self.seed = settings, seed
+        self.dialect: Dialect | None = "structured_outputs"
+        self.answer_log: AnswerLog | None = None
         self._last_failure = ""
         self._num_unreached = 0  # calls in a row without a usable reply
         self._gone_after = max(_FAILED_IN_A_ROW, 2 * settings.concurrency)
@@ -96,13 +102,21 @@ class TaskModel:
         self._thread.join()
         self._loop.close()
         self._answers.close()
+        if self.answer_log is not None:
+            self.answer_log.close()
 
     def keep_answers(self, path: Path, *, rank: int, ranks: int, state: Mapping[str, Any] | None = None) -> None:
         """Keeps every answer in the file from now on, and asks for none that is there (`prewrite.engine.answers`).
 
-        state: of the checkpoint that the run goes on from. Before the first `ask`. Raises UserError.
+        state: of the checkpoint that the run goes on from. Before the first `ask`. Raises UserError, also where choices
+        were forced in another way.
         """
         if state is not None:
+            if (before := state["dialect"]) != self.dialect:
+                raise UserError(
+                    f"the task model at {self.base_url} forces a choice by {self.dialect or 'nothing'}, and the run "
+                    f"began with {before or 'nothing'}: that is another question. Go on at an endpoint like the first."
+                )
             vars(self.stats).update(state["counts"])
             self.stats.failures.update(state["failures"])
             self._judged = replace(self.stats, failures=self.stats.failures.copy())
@@ -112,7 +126,8 @@ class TaskModel:
     def state(self) -> dict[str, Any]:
         """What an interrupted run needs to go on: the counts so far, and which answers are in them."""
         counts = {name: value for name, value in vars(self.stats).items() if isinstance(value, int | float)}
-        return {"counts": counts, "failures": dict(self.stats.failures), "answers_bytes": self._answers.num_bytes}
+        state = {"counts": counts, "failures": dict(self.stats.failures), "answers_bytes": self._answers.num_bytes}
+        return state | {"dialect": self.dialect}
 
     def ask(self, calls: Sequence[Call], *, progress: Callable[[int, int], None] | None = None) -> list[Answer]:
         """The answers, in the order of the calls. `progress(done, total)` runs in the task model's thread.
@@ -131,13 +146,14 @@ class TaskModel:
         """Starts calls and does not wait: the `ask` that wants the answers finds them under way, or there."""
         asyncio.run_coroutine_threadsafe(self._start(calls), self._loop)
 
-    def probe(self, choices: Sequence[str] = ()) -> None:
-        """One real call before any work, with forced choice where `choices` are given.
-
-        Raises UserError where the endpoint cannot be reached, refuses the key, does not serve the model, cannot force
-        a choice, or answers nonsense.
-        """
-        asyncio.run_coroutine_threadsafe(self._probe_all(tuple(choices)), self._loop).result()
+    def probe(self, choices: Sequence[str] = ()) -> Dialect | None:
+        """`probe_endpoints`, before any work; with `choices` it sets `dialect`, which is returned."""
+        probe = probe_endpoints(self._endpoints, self.settings, self.seed, choices)
+        dialect = asyncio.run_coroutine_threadsafe(probe, self._loop).result()
+        self._check_usage()
+        if choices:
+            self.dialect = dialect
+        return self.dialect
 
     def check_failure_share(self) -> None:
         """Raises UserError where more than `max_failure_share` of the calls since the last check stayed failed.
@@ -221,20 +237,29 @@ class TaskModel:
 
     def _request(self, call: Call) -> tuple[dict[str, Any], bytes]:
         """The body of the call, and its key among all calls."""
-        body = request_body(call, self.settings, self.seed)
+        body = request_body(call, self.settings.for_task(call.task), self.seed, self._forced(call))
         return body, hashlib.sha256(json.dumps([body, call.sample_index], sort_keys=True).encode()).digest()
+
+    def _forced(self, call: Call) -> ForcedChoice | None:
+        return ForcedChoice(self.dialect, call.choices) if call.choices and self.dialect else None
 
     def _begin(self, call: Call, body: dict[str, Any], key: bytes) -> None:
         if holds_control_token(call.query):
             if not self.stats.neutralised:
                 logger.warning("a query holds chat-control tokens; they are neutralised: %r", call.query[:200])
             self.stats.neutralised += 1
-        self._in_flight[key] = asyncio.create_task(self._ask_until_settled(key, body, call.choices))
+        self._in_flight[key] = asyncio.create_task(self._ask_until_settled(key, body, call))
 
-    async def _ask_until_settled(self, key: bytes, body: dict[str, Any], choices: Sequence[str]) -> Answer:
+    async def _ask_until_settled(self, key: bytes, body: dict[str, Any], call: Call) -> Answer:
+        answer = await self._settle(key, body, call)
+        if self.answer_log is not None:
+            self.answer_log.write(call, answer)
+        return answer
+
+    async def _settle(self, key: bytes, body: dict[str, Any], call: Call) -> Answer:
         try:
             endpoint = self._endpoints[key[0] % len(self._endpoints)]  # the same call always has the same endpoint
-            answer = await endpoint.complete(body, choices, max_retries=self.settings.max_retries)
+            answer = await endpoint.complete(body, self._forced(call), max_retries=self.settings.max_retries)
         except CallFailed as failure:
             if failure.kind == BUDGET_SPENT:
                 self.stats.refused += 1
@@ -261,37 +286,7 @@ class TaskModel:
             self.stats.prompt_tokens += answer.prompt_tokens
             self.stats.completion_tokens += answer.completion_tokens
 
-    async def _probe_all(self, choices: tuple[str, ...]) -> None:
-        for endpoint in self._endpoints:
-            await self._probe(endpoint, choices)
-
-    async def _probe(self, endpoint: Endpoint, choices: tuple[str, ...]) -> None:
-        query = f"Answer with one word: {choices[0]}." if choices else "Answer with one word: yes."
-        try:
-            body = request_body(Call(query, choices), self.settings, self.seed)
-            await endpoint.complete(body, choices, max_retries=min(self.settings.max_retries, _PROBE_RETRIES))
-        except CallFailed as failure:
-            kind, message = failure.kind, str(failure)
-        else:
-            self._check_usage(endpoint)
-            return
-        where = f"task model {self.settings.model!r} at {endpoint.base_url}"
-        if kind == "no connection":
-            raise UserError(
-                f"{where}: nothing answers there ({message}). Start the endpoint or put task_model.base_url right."
-            )
-        if kind in ("HTTP 401", "HTTP 403"):
-            raise UserError(
-                f"{where}: the endpoint refused the API key (task_model.api_key_env is {endpoint.api_key_env}). "
-                f"It said {message}"
-            )
-        if kind == "HTTP 404":
-            served = await endpoint.served_models()
-            way_out = f"It serves: {', '.join(served[:10])}." if served else "base_url mostly ends in /v1."
-            raise UserError(f"{where}: no such model or address. {way_out} It said {message}")
-        raise UserError(f"{where} gave no usable answer to a first question: {message}")
-
-    def _check_usage(self, endpoint: Endpoint) -> None:
+    def _check_usage(self) -> None:
         """UserError where a limit needs the endpoint's counts of tokens, and its first reply had none."""
         budget = self.spending.settings
         limited = [] if budget.max_task_tokens is None else ["max_task_tokens"]
@@ -299,7 +294,7 @@ class TaskModel:
             limited.append("max_cost")
         if limited and not self.spending.used()["tokens"]:
             raise UserError(
-                f"budget.{limited[0]}: the endpoint {endpoint.base_url} does not say how many tokens a call takes (its "
+                f"budget.{limited[0]}: the endpoint {self.base_url} does not say how many tokens a call takes (its "
                 "reply has no `usage`), so that nothing could be held to it: limit budget.max_task_calls"
             )
 

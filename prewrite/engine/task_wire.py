@@ -4,20 +4,23 @@ import json
 import math
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any
 
 from prewrite.config import TaskModelSettings
+from prewrite.engine.forced_choice import ForcedChoice
 from prewrite.tasks.control_tokens import neutralise_control_tokens
 from prewrite.types import Answer, Call
 
-# Off, and sent all the same: vLLM and SGLang otherwise take them from the model repo's generation_config.json.
-_VLLM_SAMPLING_OFF = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
+# Sent where they are off too: vLLM and SGLang otherwise take them from the model repo's generation_config.json.
+_VLLM_SAMPLING = ("top_k", "min_p", "repetition_penalty")
 _OTHER_FIELDS = ("temperature", "top_p", "max_tokens", "presence_penalty", "frequency_penalty", "n", "seed")
 _RETRIED_STATUS = {408, 409, 429}
 _RETRY_AFTER_CAP = 120.0
 _DETAIL_CHARACTERS = 300
+_REFUSED_STATUS = {400, 415, 422, 501}
+_FORCING_FIELDS = re.compile("structured_outputs|response_format|json_schema|regex|guided|grammar")
 # How an answer ended, in lower case: by itself, by max_tokens, or withheld. Whatever is in none of them is no answer.
 _ENDED = {"", "stop", "eos", "eos_token", "stop_sequence", "end_turn", "complete", "completed"}
 _CUT = {"length", "max_tokens", "model_length", "max_output_tokens", "max_length"}
@@ -38,7 +41,9 @@ class CallFailed(Exception):
         self.kind, self.retry, self.wait = kind, retry, wait
 
 
-def request_body(call: Call, settings: TaskModelSettings, seed: int | None) -> dict[str, Any]:
+def request_body(
+    call: Call, settings: TaskModelSettings, seed: int | None, forced: ForcedChoice | None = None
+) -> dict[str, Any]:
     """The JSON body of a chat completion. Control tokens in the query are neutralised, so it stays one user turn."""
     messages = [{"role": "user", "content": neutralise_control_tokens(_encodable(call.query))}]
     if settings.system_prompt is not None:
@@ -49,18 +54,18 @@ def request_body(call: Call, settings: TaskModelSettings, seed: int | None) -> d
         "temperature": settings.temperature,
         "top_p": settings.top_p,
         "max_tokens": settings.max_tokens,
-        "presence_penalty": 0.0,
+        "presence_penalty": settings.presence_penalty,
         "frequency_penalty": 0.0,
         "n": 1,
     }
     if seed is not None:
         body["seed"] = seed + call.sample_index
     if settings.vllm_fields:
-        body |= _VLLM_SAMPLING_OFF
+        body |= {name: getattr(settings, name) for name in _VLLM_SAMPLING}
     if settings.chat_template_kwargs:
         body["chat_template_kwargs"] = dict(settings.chat_template_kwargs)
-    if call.choices:
-        body["structured_outputs"] = {"choice": list(call.choices)}
+    if forced is not None:
+        body |= forced.fields()
     names: Mapping[str, str | None] = {str(name): sent for name, sent in settings.request_fields.items()}
     renamed = {names.get(name, name): value for name, value in body.items()}
     return {name: value for name, value in renamed.items() if name is not None}
@@ -71,13 +76,13 @@ def thinking_is_off(settings: TaskModelSettings) -> bool:
     return settings.chat_template_kwargs.get("enable_thinking") is False
 
 
-def read_reply(text: str, choices: Sequence[str], *, thinking_off: bool = False) -> Answer:
+def read_reply(text: str, forced: ForcedChoice | None, *, thinking_off: bool = False) -> Answer:
     """The answer in a reply with status 200.
 
     An empty content is an answer (""): the model ended at once, or spent max_tokens on thinking. One that ended by
     itself and left its text in `reasoning_content` is the answer under thinking_off, and else nobody can tell: a
     parser of the server's has misplaced it.
-    Raises CallFailed where the body is no whole JSON, carries an error, has no choices, is not one of `choices`, or
+    Raises CallFailed where the body is no whole JSON, carries an error, has no choices, is none of the forced ones, or
     ended in a way that makes it no answer.
     """
     try:
@@ -100,8 +105,11 @@ def read_reply(text: str, choices: Sequence[str], *, thinking_off: bool = False)
         if message.get("refusal"):
             raise CallFailed("refusal", str(message["refusal"]), retry=False)
         content = _misplaced(message, finish_reason, thinking_off) or content
-    if choices and (content := content.strip()) not in choices:
-        raise _unforced(content, finish_reason, choices)
+    if forced is not None:
+        choice = forced.read(content)
+        if choice is None:
+            raise _unforced(content, finish_reason, forced)
+        content = choice
     return Answer(text=content, finish_reason=finish_reason)
 
 
@@ -114,9 +122,9 @@ def tokens_in(text: str) -> tuple[int, int]:
         return 0, 0
 
 
-def status_failure(status: int, headers: Mapping[str, str], text: str) -> CallFailed:
+def status_failure(status: int, headers: Mapping[str, str], text: str, *, is_forced: bool = False) -> CallFailed:
     """What a reply with status 4xx or 5xx means: 408, 409, 429 and 5xx are worth another try, other 4xx are not."""
-    if status in (400, 422) and "structured_outputs" in text:
+    if is_forced and status in _REFUSED_STATUS and _FORCING_FIELDS.search(text):
         return CallFailed(
             "forced choice refused", f"use scoring free_text with this endpoint; it said: {text}", retry=False
         )
@@ -215,12 +223,12 @@ def _count(value: Any) -> int:
 def _field_refused(text: str) -> str:
     """The setting that helps where a refusal names a field of the request; "" where it names none."""
     words = set(re.findall(r"[a-z_]{3,}|(?<=['\"`])n(?=['\"`\\])", text))
-    named = [name for name in ("chat_template_kwargs", *_OTHER_FIELDS, *_VLLM_SAMPLING_OFF) if name in words]
+    named = [name for name in ("chat_template_kwargs", *_OTHER_FIELDS, *_VLLM_SAMPLING) if name in words]
     if not named:
         return ""
     if named == ["max_tokens"] and _TOO_LONG.search(text):
         return "lower task_model.max_tokens, or raise the endpoint's own limit"
-    if set(named) <= set(_VLLM_SAMPLING_OFF):
+    if set(named) <= set(_VLLM_SAMPLING):
         return "set vllm_fields to false for this endpoint"
     if "chat_template_kwargs" in named:
         return "leave task_model.chat_template_kwargs empty for this endpoint"
@@ -228,11 +236,11 @@ def _field_refused(text: str) -> str:
     return f"set task_model.request_fields, which renames a field or, with null, leaves it out: {names}"
 
 
-def _unforced(content: str, finish_reason: str | None, choices: Sequence[str]) -> CallFailed:
-    if finish_reason == "length" and any(choice.startswith(content) for choice in choices):
-        return CallFailed("choice cut off", f"{content!r} of {list(choices)}: raise max_tokens", retry=False)
+def _unforced(content: str, finish_reason: str | None, forced: ForcedChoice) -> CallFailed:
+    if finish_reason == "length" and forced.is_begun_by(content):
+        return CallFailed("choice cut off", f"{content!r} of {list(forced.choices)}: raise max_tokens", retry=False)
     return CallFailed(
         "forced choice ignored",
-        f"asked for one of {list(choices)}, got {content!r}: use scoring free_text with this endpoint",
+        f"asked for one of {list(forced.choices)}, got {content!r}: use scoring free_text with this endpoint",
         retry=False,
     )

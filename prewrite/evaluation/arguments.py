@@ -36,6 +36,14 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         "are several, all of a list)",
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="a config, for its task model, data and tasks")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="overrides",
+        help="any setting of a config, as task_model.max_tokens=64",
+    )
     parser.add_argument("--model", help="the task model: a name that --base-url serves, else a folder or hub name")
     parser.add_argument("--base-url", metavar="URL", help="OpenAI-compatible endpoint; without it a server is started")
     parser.add_argument("--api-key-env", metavar="NAME", help="environment variable that holds the endpoint's key")

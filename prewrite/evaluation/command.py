@@ -11,7 +11,8 @@ from typing import Any
 from prewrite.asking import MINI_BATCH, TEMPLATE
 from prewrite.asking.questions import Question, Scoring, answers_bar, evaluate
 from prewrite.config import Config, TaskModelSettings
-from prewrite.config.loading import load_config, validated
+from prewrite.config.loading import make_config, read_settings
+from prewrite.engine.forced_choice import Dialect
 from prewrite.engine.task_server import open_task_model
 from prewrite.errors import UserError
 from prewrite.evaluation.arguments import DEFAULT_TOP_K_OF_A_LOG
@@ -28,6 +29,8 @@ from prewrite.tasks.rows import own_examples, row_names
 from prewrite.types import Evaluation, Example, InstructionRow
 
 logger = logging.getLogger(__name__)
+
+_UNREAD = {"policy": {"model": "none"}, "training": {"max_steps": 1}}
 
 
 @dataclass(frozen=True)
@@ -64,8 +67,9 @@ def evaluate_prompts(arguments: argparse.Namespace) -> tuple[Report | RowsReport
         for part in parts
         for chosen in part.by_role.values()
     ]
-    evaluations = iter(_evaluate(setup, questions))
-    reports = [_report(arguments, setup, part, [next(evaluations) for _ in part.by_role]) for part in parts]
+    found, dialect = _evaluate(setup, questions)
+    evaluations = iter(found)
+    reports = [_report(arguments, setup, part, [next(evaluations) for _ in part.by_role], dialect) for part in parts]
     if all(row.summary.accuracy is None for report in reports for row in report.rows):
         raise UserError(
             f"task {', '.join(dict.fromkeys(part.task.name for part in parts))}: none of "
@@ -104,8 +108,17 @@ def _parts(arguments: argparse.Namespace, setup: "_Setup") -> list[_Part]:
     return parts
 
 
-def _report(arguments: argparse.Namespace, setup: "_Setup", part: _Part, evaluations: Sequence[Evaluation]) -> Report:
+def _report(
+    arguments: argparse.Namespace,
+    setup: "_Setup",
+    part: _Part,
+    evaluations: Sequence[Evaluation],
+    dialect: Dialect | None,
+) -> Report:
     task, settings = part.task, setup.task_model
+    scoring: str = setup.scoring(task)
+    if scoring == "forced_choice":
+        scoring = f"forced_choice ({dialect})" if dialect else "free_text (the endpoint cannot force a choice)"
     rows = make_rows(task, part.by_role, evaluations)
     where = ", ".join(settings.base_urls) or "a server started here"
     of = "".join(f", {name} {value}" for name in ("subject", "level") if (value := getattr(part.row, name)))
@@ -113,7 +126,7 @@ def _report(arguments: argparse.Namespace, setup: "_Setup", part: _Part, evaluat
         task=task,
         test_label=test_label(task, setup.local_dir) + of,
         test_size=len(part.own_test),
-        scoring=setup.scoring(task),
+        scoring=scoring,
         facts={
             "task model": f"{settings.model} ({where}), from {setup.origin}",
             "prompts": str(arguments.prompts),
@@ -155,23 +168,30 @@ def _set_up(arguments: argparse.Namespace) -> _Setup:
         raise UserError(f"{arguments.prompts}: there is no such file; give a run's log.jsonl or a list of instructions")
     beside = arguments.prompts.with_name("config.json")
     config_path = arguments.config or (beside if beside.is_file() else None)
-    config = load_config(config_path) if config_path else None
     if arguments.model is None and (arguments.base_url or arguments.api_key_env):
         raise UserError("--base-url and --api-key-env say where a model is served; say which one too, with --model")
-    if arguments.model is None and (config is None or not config.task_model.model):
-        raise UserError(
-            "no task model: give --model (and --base-url where it is served), or --config; no config.json that has "
-            f"one lies beside {arguments.prompts} either"
-        )
-    given: dict[str, object] = config.task_model.model_dump() if config else {}
-    if arguments.model is not None:
-        given |= {"model": arguments.model, "base_url": arguments.base_url, "api_key_env": arguments.api_key_env}
-    if arguments.scoring is not None:
-        given["scoring"] = arguments.scoring
+    # Without a config only the task model, and what --set names, is read; the rest has to be there.
+    given = read_settings(config_path) if config_path else _UNREAD | {"data": {"tasks": ["sentiment"]}}
+    task_model = given.setdefault("task_model", {})
+    if isinstance(task_model, dict):  # all else is told by make_config
+        if arguments.model is not None:
+            named = {"model": arguments.model, "base_url": arguments.base_url, "api_key_env": arguments.api_key_env}
+            task_model.update(named)
+        if arguments.scoring is not None:
+            task_model["scoring"] = arguments.scoring
+    no_model = UserError(
+        "no task model: give --model (and --base-url where it is served), or --config; no config.json that has one "
+        f"lies beside {arguments.prompts} either"
+    )
+    if config_path is None and arguments.model is None:
+        raise no_model
+    config = make_config(given, arguments.overrides, f"config {config_path}" if config_path else "the command line")
+    if not config.task_model.model:  # that of a run which solves problems itself
+        raise no_model
     return _Setup(
-        tasks=ConfiguredTasks(config),
+        tasks=ConfiguredTasks(config if config_path else None),
         config=config,
-        task_model=validated(TaskModelSettings, given, "the task model of the command line"),
+        task_model=config.task_model,
         origin="the command line" if arguments.model is not None else str(config_path),
     )
 
@@ -209,8 +229,10 @@ def _to_evaluate(
     return by_role, notes if len(chosen) < len(candidates) else []
 
 
-def _evaluate(setup: _Setup, questions: Sequence[Question]) -> list[Evaluation]:
-    settings, total = setup.task_model, sum(len(question.examples) for question in questions)
+def _evaluate(setup: _Setup, questions: Sequence[Question]) -> tuple[list[Evaluation], Dialect | None]:
+    """The evaluations, and the dialect in which choices were forced."""
+    settings, samples = setup.task_model, setup.task_model.samples_per_query
+    total = samples * sum(len(question.examples) for question in questions)
     tasks = {question.task.name: question.task for question in questions}
     logger.info(
         "%s: %d instructions, %d test questions; task model %s%s",
@@ -224,11 +246,11 @@ def _evaluate(setup: _Setup, questions: Sequence[Question]) -> list[Evaluation]:
     )
     forced = [task.labels for task in tasks.values() if task.labels and setup.scoring(task) == "forced_choice"]
     with open_task_model(settings) as task_model:
-        task_model.probe(forced[0] if forced else ())
+        dialect = task_model.probe(forced[0] if forced else ())
         with answers_bar(f"{', '.join(tasks)} test", total, leave=True) as progress:
-            evaluations = evaluate(questions, task_model, scoring=settings.scoring, progress=progress)
+            evaluations = evaluate(questions, task_model, scoring=settings.scoring, samples=samples, progress=progress)
         task_model.check_failure_share()
-    return evaluations
+    return evaluations, dialect
 
 
 def _ranking(by_role: Mapping[str, Candidate], prompts: Prompts) -> str:

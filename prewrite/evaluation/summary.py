@@ -34,7 +34,8 @@ class Summary:
     """The scores of one evaluation, over the examples that have a verdict; failed counts the others.
 
     num_cut: answers that max_tokens ended.
-    accuracy: share of right answers (open questions: exact match) with Wilson's interval; None without any verdict.
+    accuracy: share of right answers (open questions: exact match) with Wilson's interval, that of a bootstrap where
+        several answers were averaged; None without any verdict.
     format_compliance: share of answers in the form that the task asks for, right or not.
     f1: mean token F1; open questions only.
     macro_f1, recall (by label; None where no example has the label), majority (the label given most often and its share
@@ -58,12 +59,11 @@ def summarise(task: Task, evaluation: Evaluation) -> Summary:
     judged = [verdict for verdict in evaluation.verdicts if verdict.correct is not None]
     if not judged:
         return Summary(n, failed=n, num_cut=evaluation.num_cut, accuracy=None, format_compliance=None)
-    right = sum(verdict.correct is True for verdict in judged)
     summary = Summary(
         n,
         failed=n - len(judged),
         num_cut=evaluation.num_cut,
-        accuracy=Score(right / len(judged), wilson_interval(right, len(judged))),
+        accuracy=_accuracy(judged),
         format_compliance=sum(verdict.well_formed for verdict in judged) / len(judged),
     )
     if task.kind == "classification":
@@ -75,8 +75,11 @@ def summarise(task: Task, evaluation: Evaluation) -> Summary:
 
 
 def compare(first: Evaluation, second: Evaluation) -> PairedTest:
-    """Are the right answers of two instructions on the same examples equally many? McNemar's exact test."""
+    """Are the right answers of two instructions on the same examples equally many? McNemar's exact test; where several
+    answers were averaged, that of `compare_f1`."""
     _check_same_examples(first, second)
+    if any(verdict.share is not None for verdict in (*first.verdicts, *second.verdicts)):
+        return paired_permutation_test([v.score for v in first.verdicts], [v.score for v in second.verdicts])
     return mcnemar_test([v.correct for v in first.verdicts], [v.correct for v in second.verdicts])
 
 
@@ -84,6 +87,14 @@ def compare_f1(first: Evaluation, second: Evaluation) -> PairedTest:
     """Is the mean token F1 of two instructions on the same examples the same? Sign-flip permutation test."""
     _check_same_examples(first, second)
     return paired_permutation_test([v.f1 for v in first.verdicts], [v.f1 for v in second.verdicts])
+
+
+def _accuracy(judged: Sequence[Verdict]) -> Score:
+    scores = [verdict.score or 0.0 for verdict in judged]
+    if any(verdict.share is not None for verdict in judged):
+        return Score(sum(scores) / len(scores), bootstrap_mean_interval(scores))
+    right = int(sum(scores))
+    return Score(right / len(judged), wilson_interval(right, len(judged)))
 
 
 def _with_labels(summary: Summary, judged: Sequence[Verdict], labels: Sequence[str]) -> Summary:

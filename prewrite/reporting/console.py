@@ -1,13 +1,15 @@
 """What a person reads while a run goes on: one line a step, a bar with the time left, and the outcome."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tqdm import tqdm
 
 from prewrite.terminal import progress_bar
+from prewrite.types import Rollout
 
+SHOWN_CHARACTERS = 400
 PHASES = ("rollout", "scoring", "training", "push", "dev")
 
 
@@ -29,6 +31,17 @@ class Console:
         if shown:
             self.say(step_line(metrics, self.bar.total or 0))
         self.bar.update()
+
+    def rewrites(self, rollouts: Sequence[Rollout], count: int) -> None:
+        """Up to `count` different rewrites with their rewards, from the best to the worst, evenly spread."""
+        by_text = {one.output: one for one in rollouts}
+        ranked = sorted(by_text.values(), key=lambda one: float("inf") if one.reward is None else -one.reward)
+        count = min(count, len(ranked))
+        for place in range(count):
+            one = ranked[place * (len(ranked) - 1) // max(1, count - 1)]
+            text = one.output or one.sample.text
+            cut = f"{text[:SHOWN_CHARACTERS]!r}{'...' if len(text) > SHOWN_CHARACTERS else ''}"
+            self.say(f"  {_number(one.reward):>6}  {cut if one.output else f'no rewrite in {cut}'}")
 
     def close(self) -> None:
         """Leaves the bar as it stands."""

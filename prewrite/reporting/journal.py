@@ -124,7 +124,10 @@ class Journal:
     def write_rollouts(
         self, rollouts: Iterable[Rollout], *, step: int, stage: int, seed: int, gaps: Iterable[float | None]
     ) -> None:
-        """One object a rollout, into log.jsonl; `evaluate.py --prompts` reads it. gaps: mean |l_old - l_sampler|."""
+        """One object a rollout, into log.jsonl; `evaluate.py --prompts` reads it. gaps: mean |l_old - l_sampler|.
+
+        completion: what the policy wrote, where it is more than the rewrite that was found in it.
+        """
         rows = [
             {
                 "step": step,
@@ -132,6 +135,7 @@ class Journal:
                 **self._asked(rollout.row),
                 **({} if rollout.shown is None else {"parent": rollout.shown}),
                 "rewrite": rollout.output,
+                **({} if rollout.sample.text == rollout.output else {"completion": rollout.sample.text}),
                 "reward": rollout.reward,
                 "reward_parts": dict(rollout.reward_parts),
                 "advantage": rollout.advantage,
@@ -163,6 +167,11 @@ class Journal:
         with self._faults_told():
             write_whole(self.folder / "best.json", _json(best, indent=2) + "\n")
         self._tell("log_best", plain(best))
+
+    def write_task_model(self, facts: Mapping[str, Any]) -> None:
+        """How the task model is asked, as its probe found it, into task_model.json."""
+        with self._faults_told():
+            write_whole(self.folder / "task_model.json", _json(facts, indent=2) + "\n")
 
     def write_totals(self, totals: Mapping[str, Any]) -> None:
         """What the whole run cost, into totals.json, at its end."""

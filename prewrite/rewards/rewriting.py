@@ -135,7 +135,7 @@ def _score(evaluation: Evaluation | None, score: Callable[[Sequence[Verdict]], f
 
 
 def _accuracy(verdicts: Sequence[Verdict]) -> float | None:
-    return _mean([float(cast(bool, verdict.correct)) for verdict in verdicts])
+    return _mean([cast(float, verdict.score) for verdict in verdicts])
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -1,7 +1,7 @@
 """The tasks, in one table. `python -m prewrite.tasks` prints it."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from prewrite.errors import UserError, did_you_mean
 from prewrite.tasks.ag_news import AG_NEWS
@@ -36,6 +36,13 @@ def get_task(name: str, own: Sequence[Task] = ()) -> Task:
         return spellings[bare_name(name)]
     hint = did_you_mean(name, [spelling for task in tasks for spelling in (task.name, *task.aliases)])
     raise UserError(f"{name!r} is no task.{hint} The tasks are {', '.join(task.name for task in tasks)}.")
+
+
+def check_by_task(names: Iterable[str], own: Sequence[Task]) -> None:
+    """UserError where a key of task_model.by_task is not a task's own name."""
+    for name in names:
+        if (task := get_task(name, own).name) != name:
+            raise UserError(f"task_model.by_task: {name!r} is another spelling of {task!r}; write that.")
 
 
 def bare_name(name: str) -> str:

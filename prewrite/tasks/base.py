@@ -40,10 +40,13 @@ class Source:
     label: the name that a report prints for these rows, official or not.
     hub, files: read one after the other; files are names inside the data folder.
     read_hub, read_file: a source row -> a row with the task's columns (and, where known, `id`, `solution`, `subject`,
-        `level`), or None for a row that does not belong to the source.
+        `level`), or None for a row that does not belong to the source. left_out: why not, where that is to be told.
     folder: the folder of files that ship with the package; it goes before every data folder.
     file_rows: the part of the files that belongs to this source, after one fixed shuffle: for files without an
         official split of their own. file_label is then the label.
+    part: the part of the rows, hub's or files', that belongs to this source after the same shuffle, once repeated ones
+        are left out: for one set of rows that train and test are cut from.
+    class_names: whether a number in a column of class labels on the hub is read as the label's name.
     hub_overlap: why rows of the hub's copy repeat test rows. They are left out and counted in the log. Without a
         reason, and always for local files, a repeated row is refused.
     access: what to do first for a data set that is not open.
@@ -57,6 +60,9 @@ class Source:
     folder: Path | None = None
     file_rows: slice | None = None
     file_label: str = ""
+    part: slice | None = None
+    class_names: bool = False
+    left_out: str = ""
     hub_overlap: str = ""
     access: str = ""
 

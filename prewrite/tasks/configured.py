@@ -8,7 +8,7 @@ from pathlib import Path
 
 from prewrite.config import Config, CustomTaskSettings
 from prewrite.errors import UserError, did_you_mean
-from prewrite.tasks import TASKS, bare_name, get_task
+from prewrite.tasks import TASKS, bare_name, check_by_task, get_task
 from prewrite.tasks.base import Task
 from prewrite.tasks.files import read_instruction_rows
 from prewrite.tasks.loading import load_pool
@@ -34,6 +34,8 @@ class ConfiguredTasks:
                 faults.append(f"data.labels.{name}: {error}")
         if faults:
             raise UserError("\n".join(faults))
+        if config is not None:
+            check_by_task(config.task_model.by_task, self._own)
 
     def get(self, name: str) -> Task:
         """The task of that name or alias. Raises UserError with the nearest."""

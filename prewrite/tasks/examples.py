@@ -31,19 +31,22 @@ def make_examples(
     *,
     label: str,
     empty: Empty,
+    left_out: str = "",
 ) -> list[Example]:
     """The examples of placed rows ("train.csv: row 3 (line 4)", and the row), numbered from 1 where they have no id.
 
     empty: what becomes of a row with an empty text or gold. A text may be kept, a gold never.
+    left_out: why `read` gives None for some rows, where that is to be told.
     Raises UserError with every fault, rows of the same one together, counted.
     """
     places: dict[str, list[str]] = {}
     examples: list[Example] = []
-    number, dropped = 0, []
+    number, others, dropped = 0, 0, []
     for place, raw in rows:
         try:
             row = _converted(raw, read)
             if row is None:
+                others += 1
                 continue
             number += 1
             examples.append(_example(task, row, f"{label}-{number}", empty))
@@ -58,6 +61,8 @@ def make_examples(
         )
     if places:
         raise UserError("\n".join(_told(task, places)))
+    if left_out and others:
+        log.warning("%s: %d of %d rows are left out: %s", task.name, others, len(rows), left_out)
     if dropped:
         log.warning(
             "%s: %d rows with an empty text or gold are left out (data.empty): %s%s",

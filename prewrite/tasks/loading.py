@@ -13,6 +13,7 @@ from prewrite.errors import UserError
 from prewrite.tasks.base import HubSplit, RawRow, Source, Task
 from prewrite.tasks.examples import Empty, PlacedRow, make_examples
 from prewrite.tasks.files import read_placed_rows, require_rows
+from prewrite.tasks.near_copies import near_copies
 from prewrite.types import Example
 
 log = logging.getLogger(__name__)
@@ -85,6 +86,13 @@ def load_pool(
             f"{task.name}: none of the {len(whole_pool)} train rows has data.min_words={min_words} words; lower it."
         )
     random.Random(seed).shuffle(pool)
+    if near := near_copies(pool, loaded[1].examples):
+        first, second = (next(iter(example.fields.values()))[:80] for example in near[0])
+        log.warning(
+            "%s: %d of %d train and dev rows are nearly test rows (a third or more of their runs of 8 words are the "
+            "same), the first %s and %s: %r, %r. Scores on the test may be flattered.",
+            *(task.name, len(near), len(pool), near[0][0].id, near[0][1].id, first, second),
+        )
     return require_rows(pool, f"{task.name} train")
 
 
@@ -113,11 +121,16 @@ def overlapping(examples: Sequence[Example], others: Sequence[Example]) -> list[
     return [example for example in examples if normalised_text(example) in known]
 
 
-def _train_pool(task: Task, train: _Loaded, test: _Loaded) -> list[Example]:
+def _different(examples: Sequence[Example]) -> list[Example]:
+    """The first example of each text, in order."""
     first_of_its_text: dict[str, Example] = {}
-    for example in train.examples:
+    for example in examples:
         first_of_its_text.setdefault(normalised_text(example), example)
-    pool = list(first_of_its_text.values())
+    return list(first_of_its_text.values())
+
+
+def _train_pool(task: Task, train: _Loaded, test: _Loaded) -> list[Example]:
+    pool = _different(train.examples)
     repeats = overlapping(pool, test.examples)
     if not repeats:
         return pool
@@ -145,12 +158,19 @@ def _load(task: Task, source: Source, folder: Path | None, empty: Empty) -> _Loa
     require_rows(rows, f"{task.name}: {where}")
     label = _label(source, not from_hub).split()[0]
     read = source.read_hub if from_hub else source.read_file
-    examples = make_examples(task, rows, read, label=label, empty="keep" if from_hub else empty)
+    examples = make_examples(
+        task, rows, read, label=label, empty="keep" if from_hub else empty, left_out=source.left_out
+    )
     if blank := [example.id for example in examples if not all(text.strip() for text in example.fields.values())]:
         log.warning(
             "%s: %s: %d of %d rows have an empty text (the first: %s)",
             *(task.name, where, len(blank), len(examples), blank[0]),
         )
+    if source.part is not None:
+        different = _different(examples)
+        random.Random(FILE_ROWS_SEED).shuffle(different)
+        cut = f"test_size, with {len(different)} different rows in all"
+        examples = require_rows(different[source.part], f"{task.name}: {where}", cut)
     if source.file_rows is not None and not from_hub:
         random.Random(FILE_ROWS_SEED).shuffle(examples)
         examples = examples[source.file_rows]
@@ -173,7 +193,7 @@ def _read_files(task: Task, source: Source, folder: Path) -> tuple[str, list[Pla
 
 def _read_hub(task: Task, source: Source) -> tuple[str, list[PlacedRow]]:
     where = _hub_names(source)
-    rows = (row for split in source.hub for row in _hub_rows(task, source, split))
+    rows = (row for split in source.hub for row in hub_rows(task, source, split))
     return where, [(f"{where}: row {number}", row) for number, row in enumerate(rows, start=1)]
 
 
@@ -181,7 +201,8 @@ def _hub_names(source: Source) -> str:
     return ", ".join(f"{part.dataset}{f'/{part.config}' if part.config else ''}:{part.split}" for part in source.hub)
 
 
-def _hub_rows(task: Task, source: Source, split: HubSplit) -> Sequence[RawRow]:
+def hub_rows(task: Task, source: Source, split: HubSplit) -> Sequence[RawRow]:
+    """The rows of a split on the hub, as they are there. Raises UserError where it cannot be loaded."""
     import datasets
     import httpx
     from datasets.exceptions import DatasetsError
@@ -190,9 +211,12 @@ def _hub_rows(task: Task, source: Source, split: HubSplit) -> Sequence[RawRow]:
         loaded = datasets.load_dataset(split.dataset, split.config, split=split.split, revision=split.revision)
     except (DatasetsError, httpx.HTTPError, OSError, ValueError) as error:
         access = f"{source.access} " if source.access else ""
+        reason = f"{type(error).__name__}: {str(error).rstrip('.')}"
         raise UserError(
             f"{task.name}: the hub data set {split.dataset} (config {split.config}, split {split.split}) could not be "
-            f"loaded: {type(error).__name__}: {error}. {access}Without the hub, set data.local_dir or PREWRITE_DATA to "
-            f"a folder with {', '.join(source.files)}."
+            f"loaded: {reason}. {access}Without the hub, set data.local_dir or PREWRITE_DATA to a folder with "
+            f"{', '.join(source.files)}; scripts/fetch_data.py writes it on a machine that has the hub."
         ) from error
+    if source.class_names and isinstance(label := loaded.features.get(task.target), datasets.ClassLabel):
+        return [{**row, task.target: label.names[row[task.target]]} for row in loaded]  # type: ignore[misc]
     return loaded  # type: ignore[return-value]  # a Dataset: its rows are dicts

@@ -1,10 +1,17 @@
-"""A user's own task: two files and the `task` section of the config, no code."""
+"""A user's own task: files or a data set of the hub, and an entry of `custom_tasks` in the config, no code."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from prewrite.errors import UserError
-from prewrite.tasks.base import KINDS, Kind, Source, Task
+from prewrite.grading import boxed_answers
+from prewrite.tasks.base import KINDS, HubSplit, Kind, RawRow, Source, Task, as_is
+
+LAST_BOX = "last_box"  # the column that `target_from` makes, and its value
 
 
 def task_from_settings(
@@ -13,14 +20,19 @@ def task_from_settings(
     kind: str,
     fields: Mapping[str, str],
     target: str,
-    train_file: str,
-    test_file: str,
     default_instruction: str,
+    train_file: str | None = None,
+    test_file: str | None = None,
+    hub: Mapping[str, str | None] | None = None,
+    test_size: int | None = None,
+    target_from: str | None = None,
     labels: Sequence[str | int] = (),
 ) -> Task:
     """The task that the settings describe; the files are .jsonl, .csv or .parquet and need the named columns alone.
 
-    fields: column -> the label in the query. target: the gold's column; for a classification it holds a label's name.
+    fields: column -> the label in the query. target: the gold's column; for a classification it holds a label's name;
+    with target_from "last_box" a solution, whose last box is the gold. hub: dataset, config, split, test_split and
+    revision. test_size: rows of the one file or split that are the test.
     Raises UserError with every fault at once.
     """
     labels = [str(label) for label in labels]  # of 0 and 1, say, when called from Python
@@ -43,21 +55,82 @@ def task_from_settings(
         )
     if kind != "classification" and labels:
         faults.append(f"labels is {list(labels)}; only a classification has labels")
+    faults += _source_faults(kind, train_file, test_file, hub, test_size, target_from)
     if faults:
         raise UserError(f"the task section of {name!r}: " + "; ".join(faults) + ".")
+    train, test = _sources(name, train_file, test_file, hub, test_size)
+    if target_from:
+        read = partial(_last_box, target)
+        change: dict[str, Any] = {"read_hub": read, "read_file": read, "left_out": f"no box in the column {target!r}"}
+        train, test = replace(train, **change), replace(test, **change)
     return Task(
         name=name,
         kind=kinds[kind],
         labels=tuple(labels),
         fields=dict(fields),
-        target=target,
+        target=LAST_BOX if target_from else target,
         default_instruction=default_instruction,
-        train=_file_source(f"{name}_train", train_file),
-        test=_file_source(f"{name}_test", test_file),
+        train=train,
+        test=test,
         licence="the user's own",
     )
+
+
+def _source_faults(
+    kind: str,
+    train_file: str | None,
+    test_file: str | None,
+    hub: Mapping[str, str | None] | None,
+    test_size: int | None,
+    target_from: str | None,
+) -> Iterator[str]:
+    if bool(train_file) == bool(hub):
+        yield "give train_file, or hub: one of the two"
+    elif hub and test_file:
+        yield "test_file with hub: the test comes from the hub too; give hub.test_split or test_size"
+    elif bool(test_size) == bool(test_file or (hub or {}).get("test_split")):
+        own = "hub.test_split" if hub else "test_file"
+        yield f"give {own}, or test_size (the rows to cut off for the test): one of the two"
+    if target_from and kind != "math":
+        yield f"target_from {target_from!r} is for kind math"
+
+
+def _sources(
+    name: str,
+    train_file: str | None,
+    test_file: str | None,
+    hub: Mapping[str, str | None] | None,
+    test_size: int | None,
+) -> tuple[Source, Source]:
+    """Where train and test come from; from a hub, the names of the local files that may stand in its place."""
+    if hub is None:
+        train = _file_source(f"{name}_train", str(train_file))
+        test = _file_source(f"{name}_test", str(test_file))
+    else:
+        file, two = re.sub(r"[^\w.-]+", "_", name), test_size is None
+        train, test = (
+            Source(
+                label=f"{name}_{part}",
+                hub=(
+                    HubSplit(str(hub["dataset"]), str(hub.get(key) or "train"), hub.get("config"), hub.get("revision")),
+                ),
+                files=(f"{file}_{part}.jsonl" if two else f"{file}.jsonl",),
+                class_names=True,
+                read_file=as_is,
+            )
+            for part, key in (("train", "split"), ("test", "test_split" if two else "split"))
+        )
+    if test_size is None:
+        return train, test
+    label = f"{name}_test ({test_size} rows cut off by seed, no official split)"
+    return replace(train, part=slice(test_size, None)), replace(train, label=label, part=slice(None, test_size))
 
 
 def _file_source(label: str, file: str) -> Source:
     path = Path(file)
     return Source(label=label, files=(path.name,), folder=path.parent)
+
+
+def _last_box(target: str, row: RawRow) -> RawRow | None:
+    boxes = boxed_answers(str(row[target]))
+    return {**row, "solution": row[target], LAST_BOX: boxes[-1]} if boxes and boxes[-1].strip() else None

@@ -14,6 +14,7 @@ import torch
 
 from prewrite.config import Config, PolicySettings
 from prewrite.engine import agreement, distributed
+from prewrite.engine.answer_log import AnswerLog
 from prewrite.engine.distributed import World
 from prewrite.engine.policy import Policy
 from prewrite.engine.sampler import Sampler
@@ -72,8 +73,14 @@ def open_engines(
         folder: Path = distributed.broadcast(journal.folder if journal else None)
         task_model = stack.enter_context(_task_model(config, journal))
         with distributed.together("asking the task model a first question"):
-            if world.is_main and config.objective == "rewrite":
-                task_model.probe(choices)
+            is_asked = world.is_main and config.objective == "rewrite"
+            dialect = task_model.probe(choices) if is_asked else None
+        task_model.dialect = distributed.broadcast(dialect)
+        if config.task_model.log_answers_mib:
+            with distributed.together("opening the file of questions"):
+                _log_answers(task_model, world.rank, folder)
+        if journal is not None and choices:
+            journal.write_task_model({"model": config.task_model.model, "forced_choice": task_model.dialect})
         if world.is_main:
             print(f"loading the policy, {config.policy.model}, and its vLLM engine, about another minute", flush=True)
         temperature = config.rollout.temperature
@@ -116,6 +123,14 @@ def reset_model(config: Config, engines: Engines) -> dict[str, Any]:
     if engines.world.is_main:
         print(f"the model is the base model again: {ranks}, base {base}", flush=True)
     return {"base": base, "ranks": ranks}
+
+
+def _log_answers(task_model: TaskModel, rank: int, folder: Path) -> None:
+    name = f"asked_rank_{rank}.jsonl" if rank else "asked.jsonl"
+    try:
+        task_model.answer_log = AnswerLog(folder / name, task_model.settings.log_answers_mib * 2**20)
+    except OSError as error:
+        raise UserError(f"{folder / name}: cannot be written ({error}); set task_model.log_answers_mib 0") from error
 
 
 def _weights_in(settings: PolicySettings, folder: Path) -> PolicySettings:

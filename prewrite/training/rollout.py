@@ -1,5 +1,7 @@
 """From instruction rows to samples: requests in the policy's chat template, shared out over the ranks."""
 
+import contextlib
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,6 +11,30 @@ from prewrite.engine.distributed import World
 from prewrite.engine.sampler import Sampler
 from prewrite.errors import UserError
 from prewrite.types import InstructionRow, Sample, Sampled
+
+logger = logging.getLogger(__name__)
+
+
+class RequestTooLong(UserError):
+    """A request is longer than rollout.max_prompt_length."""
+
+
+def rows_that_fit(
+    rows: Sequence[InstructionRow], tokenizer: Any, settings: RolloutSettings, what: str
+) -> list[InstructionRow]:
+    """The rows whose request is not too long; how many are dropped is told. UserError where none is left."""
+    kept = []
+    for row in rows:
+        with contextlib.suppress(RequestTooLong):
+            build_request(row, tokenizer, settings)
+            kept.append(row)
+    if len(kept) < len(rows):
+        longer = f"longer than rollout.max_prompt_length {settings.max_prompt_length}"
+        if not kept:
+            raise UserError(f"data.too_long drop: the requests of all {len(rows)} {what} are {longer}: raise it")
+        dropped = len(rows) - len(kept)
+        logger.warning("data.too_long drop: %d of %d %s left out: request %s", dropped, len(rows), what, longer)
+    return kept
 
 
 def build_requests(rows: Sequence[InstructionRow], tokenizer: Any, settings: RolloutSettings) -> list[list[int]]:
@@ -30,9 +56,9 @@ def build_request(
     turn = "\n\n".join(part for part in parts if part)
     request = render_request(tokenizer, turn, settings.chat_template_kwargs, where=where, system=settings.system_prompt)
     if len(request) > settings.max_prompt_length:
-        raise UserError(
+        raise RequestTooLong(
             f"{where}: its request has {len(request)} tokens; rollout.max_prompt_length is "
-            f"{settings.max_prompt_length}: shorten the instruction or raise the limit"
+            f"{settings.max_prompt_length}: shorten the instruction, raise the limit, or set data.too_long drop"
         )
     return request
 

@@ -23,7 +23,7 @@ from prewrite.training.objectives.selection import Selection
 from prewrite.training.objectives.solve import Solve
 from prewrite.training.objectives.solve_data import SolveData, load_solve_data
 from prewrite.training.progress import Progress, Winner
-from prewrite.training.rollout import build_request, build_requests
+from prewrite.training.rollout import build_request, build_requests, rows_that_fit
 from prewrite.training.schedule import total_steps
 from prewrite.types import InstructionRow
 
@@ -97,11 +97,20 @@ def load_stages(config: Config, tokenizer: Any) -> list[Stage | SolveStage]:
             continue
         read_from = json.dumps([own.data.model_dump(), own.reward.model_dump()])
         data = loaded[read_from] = loaded.get(read_from) or load_rewrite_data(own)
+        if own.data.too_long == "drop":
+            data = _without_long_rows(data, own, tokenizer)
         held_out_requests = build_requests(data.held_out_rows, tokenizer, own.rollout)
         brings_instructions = bool(config.stages) and config.stages[number].brings_instructions
         requests = Requests(own, data.rows, tokenizer)
         stages.append(Stage(number, own, data, requests, held_out_requests, brings_instructions))
     return stages
+
+
+def _without_long_rows(data: RewriteData, config: Config, tokenizer: Any) -> RewriteData:
+    rows = held_out = rows_that_fit(data.rows, tokenizer, config.rollout, "instruction rows")
+    if data.held_out_rows is not data.rows:
+        held_out = rows_that_fit(data.held_out_rows, tokenizer, config.rollout, "held-out rows")
+    return replace(data, rows=rows, held_out_rows=held_out)
 
 
 def begin(stage: Stage | SolveStage, config: Config, engines: Engines, progress: Progress) -> Stage | SolveStage:

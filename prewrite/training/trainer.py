@@ -106,6 +106,7 @@ class Trainer:
         started = time.perf_counter()
         self.seconds = {}
         rollouts, refills = self._collect()
+        console.rewrites(rollouts, self.config.training.num_completions_to_print)
         shared = rollout_metrics(rollouts, self.num_generations) | {"refills": float(refills)}
         count_alike(self.progress, shared["distinct_rewrites"])
         over = ""

@@ -35,19 +35,25 @@ def look_examples(config: Config, data: RewriteData, row: InstructionRow) -> Seq
     """The first examples of a race, which a look asks on too: eval_examples, or as many as LOOK_SHARE pays for."""
     wanted, most = config.selection.eval_examples, config.budget.max_task_calls
     if most is not None:
-        wanted = max(1, min(wanted, int(LOOK_SHARE * most / len(data.rows))))
+        wanted = max(1, min(wanted, _answers(config, LOOK_SHARE * most / len(data.rows))))
     return race_examples(config, data, row)[:wanted]
 
 
 def test_rows(config: Config, data: RewriteData, row: InstructionRow, most: int | None) -> int:
     """Examples of a row's test: its part of dev, or as many as TEST_SHARE of the `most` calls of a run pays for."""
     kept = len(dev_parts(config, data, row)[1])
-    return kept if most is None else max(0, min(kept, int(TEST_SHARE * most / 2 / len(data.rows))))
+    return kept if most is None else max(0, min(kept, _answers(config, TEST_SHARE * most / 2 / len(data.rows))))
+
+
+def _answers(config: Config, calls: float) -> int:
+    """Queries that so many calls answer."""
+    return int(calls / config.task_model.samples_per_query)
 
 
 def calls_each(config: Config, data: RewriteData) -> int:
     """Calls of one rewrite in training, at most."""
-    return sum(config.reward.examples_per_rewrite if way.uses_examples else 1 for way in data.ways)
+    examples = sum(config.reward.examples_per_rewrite if way.uses_examples else 1 for way in data.ways)
+    return config.task_model.samples_per_query * examples
 
 
 def look_calls(config: Config, data: RewriteData) -> int:
@@ -56,14 +62,17 @@ def look_calls(config: Config, data: RewriteData) -> int:
 
 
 def _initial_calls(config: Config, data: RewriteData) -> int:
+    samples = config.task_model.samples_per_query
     if not data.dev:
-        return len(data.held_out_rows)
-    return sum(len(look_examples(config, data, row)) for row in data.rows)
+        return samples * len(data.held_out_rows)
+    return samples * sum(len(look_examples(config, data, row)) for row in data.rows)
 
 
 def test_calls(config: Config, data: RewriteData, most: int | None) -> int:
     """Calls of the tests, at most."""
-    return sum(2 * test_rows(config, data, row, most) for row in data.rows) if data.dev else 0
+    if not data.dev:
+        return 0
+    return sum(2 * test_rows(config, data, row, most) for row in data.rows) * config.task_model.samples_per_query
 
 
 def race_calls(config: Config, data: RewriteData, most: int | None, spent: int) -> int:
@@ -94,8 +103,9 @@ def planned(config: Config, data: RewriteData, steps: int, world_size: int) -> l
     """The calls of a run by part, before any is made."""
     batches, looks = _training(config, data, steps, world_size)
     rollouts, most = batches * config.rollouts_per_generation(world_size), config.budget.max_task_calls
-    size = config.reward.examples_per_rewrite
-    asked = sum(size if way.uses_examples else 1 for row in data.rows for way in data.ways if data.asks_about(row, way))
+    size, samples = config.reward.examples_per_rewrite, config.task_model.samples_per_query
+    ways = [way for row in data.rows for way in data.ways if data.asks_about(row, way)]
+    asked = samples * sum(size if way.uses_examples else 1 for way in ways)
     refills = 1 + config.loss.dynamic_sampling_refills
     training = Part("training", round(rollouts * asked / len(data.rows)), rollouts * calls_each(config, data) * refills)
     tests = test_calls(config, data, most)
@@ -131,11 +141,12 @@ def _training(config: Config, data: RewriteData, steps: int, world_size: int) ->
 
 
 def _expected_race(config: Config, data: RewriteData, calls: int) -> int:
-    share, total = calls // len(data.rows), 0
+    samples, total = config.task_model.samples_per_query, 0
+    share = calls // samples // len(data.rows)
     for row in data.rows:
         plan = plan_beside(share, AS_MANY, len(race_examples(config, data, row)))
         total += race_cost(plan) + plan[-1].examples if plan else 0
-    return total
+    return samples * total
 
 
 def outlook(config: Config, data: RewriteData, steps: int, world_size: int) -> str:

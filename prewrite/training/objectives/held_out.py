@@ -43,6 +43,7 @@ class HeldOutQuestions:
     def __init__(self, config: Config, data: RewriteData, task_model: Asked, journal: Journal, stage: int):
         self.data, self.task_model, self.journal, self.stage = data, task_model, journal, stage
         self.scoring: Scoring = config.task_model.scoring
+        self.samples = config.task_model.samples_per_query
         self._shown: dict[str, float] = {}
 
     def remember(self, rollouts: Sequence[Rollout], step: int) -> None:
@@ -85,23 +86,24 @@ class HeldOutQuestions:
             for text in own
         ]
         asked = [question for question in questions if question.rewrite]
-        with answers_bar(f"held-out rows, {role}", len(asked), leave=False) as progress:
-            evaluations = iter(evaluate(asked, self.task_model, scoring=self.scoring, progress=progress))
+        with answers_bar(f"held-out rows, {role}", self.samples * len(asked), leave=False) as progress:
+            evaluations = iter(
+                evaluate(asked, self.task_model, scoring=self.scoring, samples=self.samples, progress=progress)
+            )
         right = []
         for question in questions:
-            correct = _only(next(evaluations)) if question.rewrite else False  # no rewrite is no right answer
+            score = _only(next(evaluations)) if question.rewrite else 0.0  # no rewrite is no right answer
             line = {"step": step, "stage": self.stage, "task": question.task.name, "role": role}
             line |= {"instruction": question.row.instruction}
-            score = None if correct is None else float(correct)
-            self.journal.write_dev(line | {"rewrite": question.rewrite, "n": int(correct is not None), "score": score})
-            if correct is not None:
-                right.append(float(correct))
+            self.journal.write_dev(line | {"rewrite": question.rewrite, "n": int(score is not None), "score": score})
+            if score is not None:
+                right.append(score)
         self.task_model.check_failure_share()
         shown = {f"dev_{role}": statistics.fmean(right)} if right else {}
         self._shown |= shown
         return shown
 
 
-def _only(evaluation: Evaluation) -> bool | None:
+def _only(evaluation: Evaluation) -> float | None:
     (verdict,) = evaluation.verdicts
-    return verdict.correct
+    return verdict.score

@@ -27,6 +27,7 @@ class Ledger:
     def __init__(self, config: Config, data: RewriteData, task_model: Asked, journal: Journal, progress: Progress):
         self.config, self.data, self.task_model, self.journal = config, data, task_model, journal
         self.scoring: Scoring = config.task_model.scoring
+        self.samples = config.task_model.samples_per_query
         self.names, self.stage = row_names(data.rows), progress.stage
         self.memory = progress.memory
         for index, (name, row) in enumerate(zip(self.names, data.rows, strict=True)):
@@ -130,8 +131,8 @@ class Ledger:
         name, row = self.names[index], self.data.rows[index]
         task, asking = self.data.tasks[row.dataset_name], self.data.asking_of(row)
         questions = [Question(asking, task, row, text, examples) for text, examples in asked.items()]
-        with answers_bar(f"{name} dev, {role}", sum(map(len, asked.values())), leave=False) as progress:
-            return evaluate(questions, self.task_model, scoring=self.scoring, progress=progress)
+        with answers_bar(f"{name} dev, {role}", self.samples * sum(map(len, asked.values())), leave=False) as progress:
+            return evaluate(questions, self.task_model, scoring=self.scoring, samples=self.samples, progress=progress)
 
     def mean(self, index: int, texts: Sequence[str]) -> float | None:
         """The mean score of the usable ones of `texts` over a look's examples; a failed call counts as wrong.
@@ -209,5 +210,5 @@ def _value(config: Config, data: RewriteData, task: Task) -> Callable[[Verdict],
     if metric == "balanced_accuracy" and task.kind == "classification":
         golds = [str(example.target) for part in (data.train, data.dev) for example in part.get(task.name, ())]
         weight = {label: len(golds) / (len(task.labels) * max(1, golds.count(label))) for label in task.labels}
-        return lambda verdict: weight[str(verdict.target)] * float(verdict.correct is True)
-    return lambda verdict: float(verdict.correct is True)
+        return lambda verdict: weight[str(verdict.target)] * (verdict.score or 0.0)
+    return lambda verdict: verdict.score or 0.0

@@ -45,6 +45,7 @@ class Rewrite:
         self.scoring: Scoring = config.task_model.scoring
         self.budget = Budget(config.budget, task_model, progress)
         self._counts: dict[str, float] = {}  # up to the last step
+        self.samples = config.task_model.samples_per_query
         self._drawn: dict[tuple[int, int], Request] = {}
         self._update_requests()
 
@@ -73,7 +74,7 @@ class Rewrite:
             for asking in self.data.ways:
                 for question in self._questions([sampled], asking, draw):
                     if question is not None:
-                        self.task_model.ask_ahead(question.calls(self.scoring))
+                        self.task_model.ask_ahead(question.calls(self.scoring, self.samples))
 
     def score(self, sampled: Sequence[Sampled], draw: int) -> list[Mark]:
         """See `Objective.score`; raises UserError past the share of failed calls."""
@@ -166,7 +167,9 @@ class Rewrite:
         """The race among all rewrites, fresh ones where few are known, and the test of its winner. Collective."""
         self.budget.update(alone=True)
         most = self.budget.most
-        calls = race_calls(self.config, self.data, most, self.budget.spent)
+        calls = (
+            race_calls(self.config, self.data, most, self.budget.spent) // self.samples
+        )  # answers to be had for them
         wanted = distributed.broadcast(self.held_out.wanted_samples(calls) if self.held_out is not None else 0)
         fresh = self._write(sampler, int(SPARE * wanted), greedy=False)
         with distributed.together("choosing the best rewrite"):
@@ -228,7 +231,7 @@ class Rewrite:
         """One evaluation a sample, all calls under way at once; None where the answers would not count."""
         questions = self._questions(sampled, asking, draw)
         asked = [question for question in questions if question]
-        evaluations = iter(evaluate(asked, self.task_model, scoring=self.scoring))
+        evaluations = iter(evaluate(asked, self.task_model, scoring=self.scoring, samples=self.samples))
         return [next(evaluations) if question else None for question in questions]
 
     def _questions(self, sampled: Sequence[Sampled], asking: Asking, draw: int) -> list[Question | None]:

@@ -183,7 +183,7 @@ class Selection:
         row = self.data.rows[index]
         best = self.ledger.of(index).best
         assert best is not None
-        left = self.task_model.calls_left / 2 / (len(self.data.rows) - index)
+        left = self.task_model.calls_left / self.ledger.samples / 2 / (len(self.data.rows) - index)
         size = int(min(test_rows(self.config, self.data, row, most), left))
         examples = dev_parts(self.config, self.data, row)[1][:size]
         if best == row.instruction or not examples:
@@ -192,7 +192,7 @@ class Selection:
             list(e.verdicts)
             for e in self.ledger.answers(index, dict.fromkeys([best, row.instruction], examples), "test")
         )
-        if self.config.selection.metric in (None, "accuracy"):
+        if self.config.selection.metric in (None, "accuracy") and self.config.task_model.samples_per_query == 1:
             # A failed call of the best one is a wrong answer, one of the initial one a right answer.
             ours, theirs = [v.correct is True for v in first], [v.correct is not False for v in second]
             result = mcnemar_test(ours, theirs, alternative="greater")

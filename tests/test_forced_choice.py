@@ -114,9 +114,11 @@ def test_max_tokens_that_cut_a_choice_off_are_told_at_the_probe():
         model.probe(LABELS)
 
 
-def test_the_same_choice_in_another_dialect_is_another_call_and_a_resume_keeps_to_its_own():
+def test_the_same_choice_in_another_dialect_is_another_call_and_a_resume_keeps_to_its_own(tmp_path):
+    path = tmp_path / "answers.jsonl"
     with FaultServer(lambda b, t: Reply(body=completion(forced_texts(b).popitem()[1]))) as server:
         with task_model(server) as model:
+            model.keep_answers(path, rank=0, ranks=1)
             model.ask([Call("q", LABELS)])
             model.dialect = "json_schema"
             model.ask([Call("q", LABELS)])
@@ -124,9 +126,9 @@ def test_the_same_choice_in_another_dialect_is_another_call_and_a_resume_keeps_t
             state = model.state()
         with task_model(server) as again:
             with pytest.raises(UserError, match="structured_outputs, and the run began with json_schema"):
-                again.load_state(state)
+                again.keep_answers(path, rank=0, ranks=1, state=state)
             again.dialect = "json_schema"
-            again.load_state(state)
+            again.keep_answers(path, rank=0, ranks=1, state=state)
             assert again.ask([Call("q", LABELS)])[0].text == LABELS[0]
             assert len(server.bodies) == 2
 

@@ -87,7 +87,7 @@ def chosen(config: Config) -> tuple[Journal, Seven]:
     data = load_rewrite_data(config)
     journal, task_model = Journal(config), Seven()
     selection = Selection(config, data, task_model, journal, Progress())
-    selection.evaluate_initial()
+    selection.evaluate_initial(0)
     rewrites = [[f"Solve carefully {row.instruction}" for _ in range(1)] for row in data.rows]
     selection.evaluate(1, rewrites, [[] for _ in rewrites])
     selection.finish(1, [[] for _ in rewrites], calls=60 * len(rewrites))
@@ -205,7 +205,7 @@ def test_tags_in_both_spellings_name_any_column(tags: Any, tmp_path: Path) -> No
     assert data.rows[0].tags == ("problem", "subject", "level")
     task_model, journal = Seven(), Journal(config)
     selection = Selection(config, data, task_model, journal, Progress())
-    selection.evaluate_initial()
+    selection.evaluate_initial(0)
     selection.evaluate(1, [["Do {problem} ({subject}, {level}) carefully"]], [[]])
     selection.finish(1, [[]], calls=100)
     assert any(query.startswith("Do train ") for query in task_model.queries), "looks and races fill templates"

@@ -25,7 +25,7 @@ def rollout(text: str, output: str, reward: float | None) -> Rollout:
 def test_the_log_has_the_raw_completion_where_it_is_more_than_the_rewrite(tmp_path: Path) -> None:
     journal = Journal(load_config(QUICKSTART, [f"output_dir={tmp_path}"]))
     rollouts = [rollout("Sure! Here:\n\n\ud800Say it.", "Say it.", 1.0), rollout("Tell.", "Tell.", 0.0)]
-    journal.write_rollouts(rollouts, step=1, seed=1, gaps=[None, None])
+    journal.write_rollouts(rollouts, step=1, stage=0, seed=1, gaps=[None, None])
     first, second = map(json.loads, (journal.folder / "log.jsonl").read_text().splitlines())
     assert (first["rewrite"], first["completion"]) == ("Say it.", "Sure! Here:\n\n\ud800Say it.")
     assert "completion" not in second

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from prewrite.asking.questions import evaluate, instruction_questions
+from prewrite.asking import MINI_BATCH
+from prewrite.asking.questions import Question, evaluate
 from prewrite.asking.sampling import averaged
 from prewrite.config import TaskModelSettings
 from prewrite.config.loading import load_config, validated
@@ -104,7 +105,7 @@ def test_every_sample_is_asked_and_rewards_and_scores_are_means():
     with FaultServer(behaviour) as server:
         settings = TaskModelSettings(model="task", temperature=1.0)
         with TaskModel(settings, base_url=server.base_url) as model:
-            questions = instruction_questions(task, ["Say it."], examples)
+            questions = [Question(MINI_BATCH, task, InstructionRow("", task.name), "Say it.", examples)]
             (evaluation,) = evaluate(questions, model, scoring="free_text", samples=4)
             assert (len(server.bodies), model.stats.calls) == (32, 32)
             (again,) = evaluate(questions, model, scoring="free_text", samples=4)

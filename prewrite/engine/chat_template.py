@@ -2,6 +2,7 @@
 turn before it."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from prewrite.errors import UserError
@@ -51,3 +52,19 @@ def _control_token_in(turn: str, tokenizer: Any) -> str | None:
     special = [*tokenizer.all_special_tokens, *(token.content for token in added if token.special)]
     found = [token for token in special if token.strip() and token in turn]
     return max(found, key=len) if found else first_control_token(turn)
+
+
+def read_template(given: str) -> str:
+    """The text itself, or that of the file it names: a template has braces, and a file's name none.
+
+    UserError where there is no such file.
+    """
+    if "{" in given:
+        return given
+    try:
+        return Path(given).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"policy.chat_template: {given!r} holds no {{ }}, so it is no Jinja text, and as a file it cannot be read: "
+            f"{error}"
+        ) from error

@@ -35,6 +35,7 @@ from prewrite.algorithm.batching import Batch
 from prewrite.algorithm.logprobs import chunked_logprobs
 from prewrite.config import PolicySettings, TrainingSettings
 from prewrite.engine import distributed
+from prewrite.engine.chat_template import read_template
 from prewrite.engine.deepspeed_config import deepspeed_config
 from prewrite.engine.distributed import World
 from prewrite.engine.packed_attention import PACKED, Packing, refuse_packing
@@ -232,25 +233,12 @@ def load_tokenizer(settings: PolicySettings) -> Any:
     except Exception as error:  # damaged files end in whatever their words lead transformers to
         raise _no_model(settings, error) from error
     if settings.chat_template is not None:
-        tokenizer.chat_template = _chat_template(settings.chat_template)
+        tokenizer.chat_template = read_template(settings.chat_template)
     return tokenizer
 
 
 def _origin(settings: PolicySettings) -> dict[str, Any]:
     return {"revision": settings.model_revision or "main", "trust_remote_code": settings.trust_remote_code}
-
-
-def _chat_template(given: str) -> str:
-    """The text itself, or that of the file it names: a template has braces, and a file's name none."""
-    if "{" in given:
-        return given
-    try:
-        return Path(given).read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"policy.chat_template: {given!r} holds no {{ }}, so it is no Jinja text, and as a file it cannot be read: "
-            f"{error}"
-        ) from error
 
 
 def load_lm(settings: PolicySettings) -> Any:

@@ -106,7 +106,7 @@ def lineage(run: RunFolder, entry: Line) -> list[Ancestor]:
     for line in run.log:
         columns = ("dataset_name", "task"), ("subject", "subject"), ("level", "level")
         of_row = all(line.get(theirs) == entry.get(ours) for theirs, ours in columns)
-        if not of_row or text(line.get("instruction")) != initial:
+        if not of_row or text(line.get("instruction")) not in {initial, *begun}:
             continue
         rewrite, reward = text(line.get("rewrite")), number(line.get("reward"))
         first.setdefault(rewrite, line)

@@ -13,14 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from prewrite.asking import MINI_BATCH
 from prewrite.asking.cleaning import clean_rewrite
-from prewrite.asking.questions import instruction_questions
+from prewrite.asking.questions import Question
 from prewrite.config import TaskModelSettings
 from prewrite.config.rollout import META_INSTRUCTION
 from prewrite.engine.task_model import TaskModel
 from prewrite.errors import UserError
 from prewrite.tasks.base import Task
-from prewrite.types import Answer, Call, Example, Verdict
+from prewrite.types import Answer, Call, Example, InstructionRow, Verdict
 
 REWRITE_TOKENS = 256
 ROUNDS_OF_DRAWS = 6
@@ -102,6 +103,11 @@ class Bench:
     servers: Servers
     arguments: argparse.Namespace
     seed: int
+
+
+def instruction_questions(task: Task, instructions: Sequence[str], examples: Sequence[Example]) -> list[Question]:
+    """Each instruction on the same examples, as it is: the question of a row that nobody rewrote."""
+    return [Question(MINI_BATCH, task, InstructionRow(text, task.name), text, examples) for text in instructions]
 
 
 def ask_and_grade(

@@ -17,13 +17,13 @@ import aiohttp
 import numpy as np
 from scipy.optimize import minimize
 
-from prewrite.asking.questions import instruction_questions
 from prewrite.config import TaskModelSettings
+from prewrite.engine.forced_choice import ForcedChoice
 from prewrite.engine.task_wire import request_body
 from prewrite.errors import UserError
 from prewrite.tasks.base import Task
 from prewrite.types import Example
-from scripts.benchmarks.asking import Bench
+from scripts.benchmarks.asking import Bench, instruction_questions
 
 TOP_PIECES = 20  # as many as vLLM gives; prefixes of a task's labels that are pieces are fewer
 MOST_SHARED = 0.05
@@ -68,7 +68,8 @@ def label_scores(task: Task, arguments: argparse.Namespace, examples: Sequence[E
     settings = TaskModelSettings(model=arguments.model, max_tokens=1)
     (question,) = instruction_questions(task, [task.default_instruction], examples)
     asked = {"logprobs": True, "top_logprobs": TOP_PIECES}
-    bodies = [request_body(call, settings, None) | asked for call in question.calls("forced_choice")]
+    forced = ForcedChoice("structured_outputs", task.labels)
+    bodies = [request_body(call, settings, None, forced) | asked for call in question.calls("forced_choice")]
     pieces = asyncio.run(_first_pieces(bodies, arguments.base_urls, arguments.concurrency))
     probability_NL = np.array([[_probability(each, label, task.labels) for label in task.labels] for each in pieces])
     shared = 1 - probability_NL.sum(axis=1).mean()

@@ -278,17 +278,12 @@ def test_a_dry_run_prints_the_plan_and_asks_nobody(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_that_may_ask_half_of_what_it_wants_ends_there_with_a_best(tmp_path: Path) -> None:
+def test_a_run_that_may_ask_half_of_what_it_wants_ends_there_with_a_best(tmp_path: Path, talkative_model: str) -> None:
     with FaultServer(a_label) as server:
         own = (
             *(f"base_url={server.base_url}", "task_model.model=task", f"output_dir={tmp_path}", "max_steps=40"),
-            *(
-                "max_task_calls=120",
-                "max_completion_length=48",
-                "num_sampled=2",
-                "eval_examples=6",
-                f"report_to={json.dumps(INSTALLED)}",
-            ),
+            *(f"policy.model={talkative_model}", "policy.dtype=float32", f"report_to={json.dumps(INSTALLED)}"),
+            *("max_task_calls=120", "max_completion_length=48", "num_sampled=2", "eval_examples=6"),
         )
         command = [sys.executable, "train.py", *SMALL, *with_settings(*own)]
         code, stdout, stderr = finish(start(command, WANDB_MODE="offline"))

@@ -79,13 +79,12 @@ def greedy_by_transformers(model: Path, requests: list[list[int]], max_new_token
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     lm = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
-    tokenizer, samples = AutoTokenizer.from_pretrained(model), []
-    for request in requests:
-        ids = torch.tensor([request])
-        made = lm.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=max_new_tokens)
-        text = tokenizer.decode(made[0, len(request) :], skip_special_tokens=True)
-        samples.append(sample(text, "stop" if made[0, -1] == tokenizer.eos_token_id else "length"))
-    return samples
+    tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left")
+    batch = tokenizer.pad({"input_ids": requests}, return_tensors="pt")
+    made = lm.generate(**batch, do_sample=False, max_new_tokens=max_new_tokens)[:, batch["input_ids"].shape[1] :]
+    texts = tokenizer.batch_decode(made, skip_special_tokens=True)
+    ended = (made == tokenizer.eos_token_id).any(dim=1).tolist()
+    return [sample(text, "stop" if end else "length") for text, end in zip(texts, ended, strict=True)]
 
 
 def test_an_exported_model_rewrites_with_its_runs_own_request_as_transformers_does(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
+from prewrite.reporting.metrics import explained
+
 NEWS = {
     "World": "ministers of {} countries met and signed a treaty",
     "Sports": "the home team won its match by {} goals",
@@ -41,6 +43,7 @@ def check_stages(run: Path, model: Path, stdout: str) -> None:
         [json.loads(line) for line in (run / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
         for name in ("log", "dev", "metrics")
     )
+    assert {key for line in metrics for key in line if explained(key) is None} == set()
     places = [(line["step"], line["stage"]) for line in metrics]
     assert places == [(0, 0), (1, 0), (1, 1), (1, 1), (2, 1), (3, 1), (3, 2), (3, 2), (4, 2)]
     tasks = [{line["dataset_name"] for line in log if line["stage"] == stage} for stage in range(3)]

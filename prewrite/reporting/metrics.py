@@ -15,6 +15,8 @@ class Metric:
 
 METRICS = (
     Metric("step", "optimizer steps taken; 0 is the look before training", "step"),
+    Metric("stage", "the stage that the step is of, counted from 0"),
+    Metric("reset", "where the model became the base model again: sums of |weight| before and after it, on each rank"),
     Metric("reward_mean", "mean reward of the batch's rollouts that have a verdict", "reward"),
     Metric("reward_std", "standard deviation over those rollouts", "±"),
     Metric("reward_max", "the highest of those rewards", "max"),

@@ -7,9 +7,11 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from unittest import mock
 
 import psutil
 
+import train
 from prewrite.engine.distributed import free_port
 
 ROOT = Path(__file__).parent.parent
@@ -78,6 +80,18 @@ def start(command: Sequence[str], *, ranks: int = 1, cwd: Path = ROOT, **environ
         text=True,
         start_new_session=True,
     )
+
+
+def train_here(*arguments: str) -> int:
+    """The exit code of train.py run in this process, where torch is loaded; it leaves no handler or variable behind."""
+    handlers = {signum: signal.getsignal(signum) for signum in train.SIGNALS}
+    argv = mock.patch.object(sys, "argv", ["train.py", *arguments])
+    try:
+        with argv, contextlib.chdir(ROOT), mock.patch.dict(os.environ):  # a run makes itself a world of one there
+            return train.main()
+    finally:
+        for signum, handler in handlers.items():
+            signal.signal(signum, handler)
 
 
 def finish(process: subprocess.Popen[str], timeout: float = 600) -> tuple[int, str, str]:

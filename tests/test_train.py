@@ -97,7 +97,7 @@ def test_every_extra_of_the_algorithm_runs_together(tmp_path: Path, talkative_mo
     assert set(steps) == {1}, "one generation served all four steps"
     shown = [line for line in stdout.split("\n") if re.match(r" +(-?\d\.\d{3}|-)  ", line)]
     assert len(shown) == 2, stdout
-    answers = read_lines(tmp_path / "quickstart" / "answers.jsonl")
+    answers = read_lines(tmp_path / "quickstart" / "asked.jsonl")
     assert len(answers) == json.loads((tmp_path / "quickstart" / "totals.json").read_text())["task_calls"]
     assert {answer["answer"] for answer in answers} == {"negative", "positive"}
     facts = json.loads((tmp_path / "quickstart" / "task_model.json").read_text())

@@ -236,7 +236,7 @@ def told(run: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("ranks", "signum"), [(1, signal.SIGTERM), (2, signal.SIGKILL)])
+@pytest.mark.parametrize(("ranks", "signum"), [(1, signal.SIGTERM), (2, signal.SIGKILL)], ids=["stopped", "killed"])
 def test_a_run_that_is_stopped_or_killed_and_resumed_ends_as_one_that_was_not(
     tmp_path: Path, talkative_model: str, ranks: int, signum: signal.Signals
 ) -> None:

@@ -68,8 +68,11 @@ def start_nodes(
 
 
 def start(command: Sequence[str], *, ranks: int = 1, cwd: Path = ROOT, **environment: str) -> subprocess.Popen[str]:
-    """A process in a session of its own, in the project's root, with the machine's cores shared out over the ranks."""
-    threads = str(max(1, (os.cpu_count() or 2) // ranks))
+    """A process in a session of its own, in the project's root.
+
+    Its threads are OMP_NUM_THREADS, as the tests have it, else the machine's cores are shared out over the ranks.
+    """
+    threads = os.environ.get("OMP_NUM_THREADS") or str(max(1, (os.cpu_count() or 2) // ranks))
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return subprocess.Popen(
         list(command),

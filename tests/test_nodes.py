@@ -115,8 +115,10 @@ def test_ranks_that_differ_are_refused_in_words_on_both(tmp_path: Path, shallow_
     shutil.copytree(ROOT / "prewrite", copy / "prewrite", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "train.py", copy)
     for name, folder in zip("ab", folders, strict=True):
-        (folder / "same.jsonl").write_text('{"instruction": "Good or bad?", "dataset_name": "sentiment"}\n')
-        (folder / "other.jsonl").write_text(f'{{"instruction": "Good? {name}", "dataset_name": "sentiment"}}\n')
+        (folder / "same.jsonl").write_text('{"instruction": "Positive or negative?", "dataset_name": "sentiment"}\n')
+        (folder / "other.jsonl").write_text(
+            f'{{"instruction": "Positive or negative, {name}?", "dataset_name": "sentiment"}}\n'
+        )
     (folders[0] / "model").symlink_to(shallow_model)
     rounds = {
         "code and a setting": ({"file": str(copy / "prewrite" / "extra.py")}, ["seed=1"], ["seed=2", "beta=0.5"]),

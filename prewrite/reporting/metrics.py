@@ -80,6 +80,10 @@ METRICS = (
     Metric("dev_greedy/ROW", "look: held-out score of the policy's greedy rewrite", "dev: greedy/ROW"),
     Metric("dev_sampled_mean/ROW", "look: mean held-out score of rewrites sampled for it", "dev: sampled_mean/ROW"),
     Metric("dev_best/ROW", "look: estimate of the best instruction so far", "dev: best/ROW"),
+    Metric("dev_kept/ROW", "look: mean held-out score of what the stage before kept beside its best", "dev: kept/ROW"),
+    Metric("dev_sampled_mean", "look: the mean over the rows, where there are several", "dev: sampled_mean"),
+    Metric("dev_best", "look: the mean over the rows, where there are several", "dev: best"),
+    Metric("dev_kept", "look: the mean over the rows, where there are several", "dev: kept"),
 )
 
 

@@ -91,14 +91,21 @@ class TaskModel:
             (bytes.fromhex(key), Answer(text, finish_reason=reason)) for key, (text, reason) in state["answers"].items()
         )
 
-    def ask(self, calls: Sequence[Call], *, progress: Callable[[int, int], None] | None = None) -> list[Answer]:
-        """The answers, in the order of the calls. `progress(done, total)` runs in the task model's thread.
+    def ask(
+        self,
+        calls: Sequence[Call],
+        *,
+        progress: Callable[[int, int], None] | None = None,
+        on_answer: Callable[[Call, Answer], None] | None = None,
+    ) -> list[Answer]:
+        """The answers, in the order of the calls. `progress(done, total)` and `on_answer`, as each of them comes, run
+        in the task model's thread.
 
         Raises UserError once twice as many calls in a row as go at once (50 at least) stayed without a usable reply
         after all retries: the endpoint is gone, and the rest would only wait for it. A refusal is a reply. Not with
         max_failure_share 1, which allows every call to fail.
         """
-        asked = asyncio.run_coroutine_threadsafe(self._ask_all(calls, progress), self._loop)
+        asked = asyncio.run_coroutine_threadsafe(self._ask_all(calls, progress, on_answer), self._loop)
         try:
             return asked.result()
         finally:
@@ -138,13 +145,20 @@ class TaskModel:
                 f"one {self._last_failure}), more than task_model.max_failure_share {most}. {way_out}"
             )
 
-    async def _ask_all(self, calls: Sequence[Call], progress: Callable[[int, int], None] | None) -> list[Answer]:
+    async def _ask_all(
+        self,
+        calls: Sequence[Call],
+        progress: Callable[[int, int], None] | None,
+        on_answer: Callable[[Call, Answer], None] | None,
+    ) -> list[Answer]:
         done = 0
         taken: set[bytes] = set()
 
         async def one(call: Call) -> Answer:
             nonlocal done
             answer = await self._answer(call, taken)
+            if on_answer is not None:
+                on_answer(call, answer)
             self._check_presence()
             done += 1
             if progress is not None:

@@ -1,15 +1,15 @@
-"""What `evaluate.py --prompts` reads: a run's log, a JSONL list of instructions, or a text file; best first."""
+"""One file of `evaluate.py --prompts`: a run's log, its best.json, a list of instructions, or a text; best first."""
 
 import json
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from prewrite.errors import UserError
-from prewrite.tasks.files import read_rows
+from prewrite.tasks.files import is_missing, read_rows
 
 
 @dataclass(frozen=True)
@@ -17,27 +17,30 @@ class Candidate:
     """An instruction to evaluate.
 
     ranked_by: "chosen by the run", "estimate", "dev score", "mean reward" or "file order"; score is None for the last.
+    origin: the run or file, where there are several.
     """
 
     instruction: str
     ranked_by: str
     score: float | None = None
     observations: int = 0
+    origin: str = ""
 
     def provenance(self) -> str:
         """Why it is evaluated, and at its rank, in words."""
+        of = f"{self.origin}: " if self.origin else ""
         if self.score is None:
-            return self.ranked_by
+            return f"{of}{self.ranked_by}"
         unit = "rollouts" if self.ranked_by == "mean reward" else "examples"
-        return f"{self.ranked_by} {self.score:.3f} over {self.observations} {unit}"
+        return f"{of}{self.ranked_by} {self.score:.3f} over {self.observations} {unit}"
 
 
 @dataclass(frozen=True)
 class Prompts:
     """The candidates, best first, without repeats.
 
-    initial: the run's initial instruction; None where the file is no log.
-    ranking_tasks: the log's tasks whose rows were ranked: the one asked for where the log has it, else all of its own.
+    initial: what they were rewritten from; None where the file doesn't say.
+    ranking_tasks: a log's tasks whose rows were ranked: the one asked for where the log has it, else all of its own.
     notes: what the reader should be told about the file.
     """
 
@@ -47,29 +50,95 @@ class Prompts:
     notes: tuple[str, ...] = ()
 
 
-def read_prompts(path: str | Path, task: str, canonical: Callable[[str], str] = str) -> Prompts:
-    """Reads a prompts file by its ending.
+def read_prompts(path: str | Path, task: str, canonical: Callable[[str], str] = str) -> list[Prompts]:
+    """Reads a prompts file: one group for each instruction that was rewritten, or one of all where it names none.
 
     `.jsonl`: with the key `rewrite` in its first object a run's log (first what `best.json` beside it calls the best,
-    then what `dev.jsonl` has, by estimate or dev score, the others by mean reward), with `instruction` a list, in file
-    order. `.txt`: one instruction a line, in file order. Blank lines are skipped. A rewrite without a finite score or
-    reward is never a candidate, nor is the initial instruction. Task names are compared after `canonical`.
+    then what `dev.jsonl` has, by estimate or dev score, the others by mean reward). `.json`: a run's best.json. Else
+    lists, in file order: `.jsonl`, `.csv`, `.parquet` with `instruction` and perhaps `rewrite_of`, what it was
+    rewritten from, and `dataset_name`, its task; `.txt`, one instruction a line. Blank lines are skipped, and lines of
+    a text that begin with #. A rewrite without a finite score or reward is never a candidate, nor is the initial
+    instruction. Task names are compared after `canonical`; rows for other tasks are left out where any is for `task`.
 
     Raises UserError where the file can't be read, holds no instruction, or has a broken line before its last; a cut
     last line (of a killed run) is left out with a warning.
     """
     path = Path(path)
     if path.suffix.lower() == ".txt":
-        return Prompts(_in_file_order(_read_lines(path), path))
-    if path.suffix.lower() != ".jsonl":
+        return [_read_text(path)]
+    rows, kind = _rows(path)
+    if kind == "log":
+        return [_read_log(path, rows, task, canonical)]
+    named = [None if is_missing(name := row.get("dataset_name")) else canonical(str(name)) for row in rows]
+    others = sorted({name for name in named if name not in (None, task)})
+    notes: tuple[str, ...] = ()
+    if others and not {None, task}.isdisjoint(named):
+        rows = [row for row, name in zip(rows, named, strict=True) if name in (None, task)]
+    elif others:
+        notes = (f"no row of {path.name} is for {task}: they are for {', '.join(others)}",)
+    return _groups(path, rows, "chosen by the run" if kind == "best" else "file order", notes)
+
+
+def tasks_of(path: Path, canonical: Callable[[str], str] = str) -> list[str]:
+    """The tasks that a prompts file's rows are for, in its order; [] where it names none."""
+    rows = [] if path.suffix.lower() == ".txt" else _rows(path)[0]
+    names = [name for row in rows if not is_missing(name := row.get("dataset_name"))]
+    return list(dict.fromkeys(canonical(str(name)) for name in names))
+
+
+def _rows(path: Path) -> tuple[list[dict[str, Any]], str]:
+    """The rows of a file, and what it is: "log", "best" or "list"."""
+    ending = path.suffix.lower()
+    if ending == ".json":
+        return _read_best(path), "best"
+    if ending not in (".jsonl", ".csv", ".parquet"):
         raise UserError(
-            f"{path}: its ending is {path.suffix!r}; give a run's log.jsonl, a .jsonl list with the key "
-            "`instruction`, or a .txt file with one instruction a line"
+            f"{path}: its ending is {path.suffix!r}; give a run's folder, log.jsonl or best.json, a .jsonl, .csv or "
+            ".parquet list with the column `instruction`, or a .txt file with one instruction a line"
         )
     rows = read_rows(path)
-    if "rewrite" in rows[0]:
-        return _read_log(path, rows, task, canonical)
-    return Prompts(_in_file_order((_text(row, "instruction", path, i) for i, row in enumerate(rows, 1)), path))
+    return rows, "log" if "rewrite" in rows[0] and "reward" in rows[0] else "list"
+
+
+def _groups(path: Path, rows: list[dict[str, Any]], ranked_by: str, notes: tuple[str, ...]) -> list[Prompts]:
+    by_initial: dict[str | None, list[str]] = defaultdict(list)
+    for number, row in enumerate(rows, 1):
+        initial = None if is_missing(row.get("rewrite_of")) else _text(row, "rewrite_of", path, number).strip()
+        by_initial[initial].append(_text(row, "instruction", path, number).strip())
+    groups = []
+    for initial, texts in by_initial.items():
+        different = [text for text in dict.fromkeys(texts) if text and text != initial]
+        groups.append(Prompts(tuple(Candidate(text, ranked_by) for text in different), initial, (), notes))
+    if not any(group.candidates or group.initial for group in groups):
+        raise UserError(f"{path}: it holds no instruction; at least one is needed")
+    return groups
+
+
+def _read_best(path: Path) -> list[dict[str, Any]]:
+    try:
+        best = json.loads(path.read_text(encoding="utf-8"))
+        return [
+            {
+                "instruction": entry["instruction"],
+                "rewrite_of": entry["baseline"]["instruction"],
+                "dataset_name": entry["task"],
+            }
+            for entry in best.values()
+        ]
+    except (OSError, ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{path}: no best.json of a run ({type(error).__name__}: {error}); of .json files only that is read"
+        ) from error
+
+
+def _read_text(path: Path) -> Prompts:
+    lines = [line.strip() for line in _read_lines(path)]
+    kept = [line for line in lines if line and not line.startswith("#")]
+    if not kept:
+        raise UserError(f"{path}: it holds no instruction; at least one is needed")
+    comments = sum(line.startswith("#") for line in lines)
+    notes = (f"{path.name}: {comments} lines begin with # and are taken as comments",) if comments else ()
+    return Prompts(tuple(Candidate(line, "file order") for line in dict.fromkeys(kept)), notes=notes)
 
 
 def finite(value: object) -> float | None:
@@ -161,13 +230,6 @@ def _chosen(path: Path, tasks: Sequence[str], canonical: Callable[[str], str]) -
 
 def _score(candidate: Candidate) -> float:
     return -math.inf if candidate.score is None else candidate.score
-
-
-def _in_file_order(texts: Iterable[str], path: Path) -> tuple[Candidate, ...]:
-    candidates = tuple(Candidate(text, "file order") for text in dict.fromkeys(text.strip() for text in texts) if text)
-    if not candidates:
-        raise UserError(f"{path}: it holds no instruction; at least one is needed")
-    return candidates
 
 
 def _read_lines(path: Path) -> list[str]:

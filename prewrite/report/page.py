@@ -17,7 +17,7 @@ from markupsafe import Markup, escape
 from prewrite.errors import UserError
 from prewrite.report import figures, story
 from prewrite.report.folder import RunFolder, interval, number, read_folders, text
-from prewrite.reporting.journal import write_whole
+from prewrite.writing import write_whole
 
 REPORT = "report.html"
 COMPARISON = "comparison.html"

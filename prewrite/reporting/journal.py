@@ -13,11 +13,11 @@ from prewrite.config.changes import refuse_changes
 from prewrite.config.loading import dump_config, load_config
 from prewrite.errors import UserError
 from prewrite.types import InstructionRow, Rollout, Row
+from prewrite.writing import HALVES, write_whole
 
 Start = Literal["new", "resume", "overwrite"]
 
 _LINES = ("metrics.jsonl", "log.jsonl", "dev.jsonl")  # a folder with none of them is a start that failed
-_HALVES = "backslashreplace"  # a lone surrogate, which UTF-8 cannot say, becomes JSON's own escape of it
 
 
 class Journal:
@@ -130,16 +130,9 @@ class Journal:
         write_whole(self.folder / "totals.json", _json(totals, indent=2) + "\n")
 
     def _append(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        with (self.folder / name).open("a", encoding="utf-8", errors=_HALVES, newline="\n") as file:
+        with (self.folder / name).open("a", encoding="utf-8", errors=HALVES, newline="\n") as file:
             for row in rows:
                 file.write(_json(row) + "\n")
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Writes a file by way of a neighbour and a rename: a reader sees the old text or the new, never a part."""
-    draft = path.with_name(path.name + ".part")
-    draft.write_text(text, encoding="utf-8", errors=_HALVES, newline="\n")
-    os.replace(draft, path)
 
 
 def _asked(row: Row) -> dict[str, str]:

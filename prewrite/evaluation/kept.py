@@ -1,0 +1,109 @@
+"""The rows of an evaluation: each answer in a file as soon as it is there, so that none is paid for twice."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from prewrite.asking.questions import Progress
+from prewrite.config import TaskModelSettings
+from prewrite.engine.task_endpoint import TaskModelStats
+from prewrite.engine.task_model import TaskModel
+from prewrite.engine.task_wire import request_body
+from prewrite.tasks.files import read_rows
+from prewrite.types import Answer, Call
+from prewrite.writing import append_line, write_whole
+
+
+class KeptAnswers:
+    """Stands between an evaluation and the task model (`Asked`), and asks only what its file does not have.
+
+    A row of the file is known by its request: the body that would be sent, model, sampling and query in it, and the
+    number of the sample. A failed call is no answer, and asked again.
+
+    task_model: opens the task model; called when the first call has to be made.
+    """
+
+    def __init__(self, path: Path, settings: TaskModelSettings, task_model: Callable[[], TaskModel]):
+        self.path, self.settings, self._task_model = path, settings, task_model
+        self._answers: dict[str, Answer] = {}
+        self._is_open = False
+        self._before: TaskModelStats | None = None
+        for row in read_rows(path) if path.is_file() and path.stat().st_size else ():
+            if isinstance(row.get("answer"), str) and isinstance(row.get("request"), str):
+                self._answers[row["request"]] = Answer(row["answer"], finish_reason=row.get("finish_reason"))
+        self.num_found = len(self._answers)
+        if self.num_found:
+            self._write(self._short(key, answer) for key, answer in self._answers.items())  # whole lines again
+
+    def ask(self, calls: Sequence[Call], *, progress: Progress | None = None) -> list[Answer]:
+        """The answers, in order. Raises what `TaskModel.ask` raises; what was answered until then is in the file."""
+        missing = self.missing(calls)
+        failed: dict[str, Answer] = {}
+
+        def keep(call: Call, answer: Answer) -> None:
+            key = self._key(call)
+            if answer.text is None:
+                failed[key] = answer
+            elif key not in self._answers:
+                self._answers[key] = answer
+                append_line(self.path, _json({"query": call.query} | self._short(key, answer)))
+
+        if missing:
+            if not self._is_open:
+                self._before, self._is_open = replace(self._task_model().stats), True
+            self._task_model().ask(missing, progress=progress, on_answer=keep)
+        return [self._answers.get(key) or failed[key] for key in map(self._key, calls)]
+
+    def ask_ahead(self, calls: Sequence[Call]) -> None:
+        raise AssertionError("an evaluation asks and waits")
+
+    def check_failure_share(self) -> None:
+        """As the task model's, once that was needed."""
+        if self._is_open:
+            self._task_model().check_failure_share()
+
+    def cost(self) -> dict[str, float]:
+        """What was spent since this was made, beside the answers that were there."""
+        stats = replace(self._task_model().stats) if self._is_open else TaskModelStats()
+        before = self._before or stats
+        return {
+            "calls": stats.calls - before.calls,
+            "kept": self.num_found,
+            "prompt_tokens": stats.prompt_tokens - before.prompt_tokens,
+            "completion_tokens": stats.completion_tokens - before.completion_tokens,
+        }
+
+    def missing(self, calls: Iterable[Call]) -> list[Call]:
+        """The calls that have no answer yet."""
+        return [call for call in calls if self._key(call) not in self._answers]
+
+    def finish(self, rows: Iterable[tuple[Call, Mapping[str, Any]]]) -> None:
+        """Writes the file anew, whole: for each call what is known of its row, with the query and the answer."""
+        self._write(
+            {**known, "query": call.query, **self._short(key, self._answers.get(key, Answer(None)))}
+            for call, known in rows
+            for key in [self._key(call)]
+        )
+
+    def answer(self, call: Call) -> str | None:
+        """What was answered; None for a failed call."""
+        kept = self._answers.get(self._key(call))
+        return kept.text if kept else None
+
+    def _key(self, call: Call) -> str:
+        asked = json.dumps([request_body(call, self.settings, None), call.sample_index], sort_keys=True)
+        return hashlib.sha256(asked.encode()).hexdigest()[:24]
+
+    @staticmethod
+    def _short(key: str, answer: Answer) -> dict[str, Any]:
+        return {"answer": answer.text, "finish_reason": answer.finish_reason, "request": key}
+
+    def _write(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        write_whole(self.path, "".join(_json(row) + "\n" for row in rows))
+
+
+def _json(row: Mapping[str, Any]) -> str:
+    return json.dumps(row, ensure_ascii=False)

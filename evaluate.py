@@ -33,11 +33,13 @@ def _evaluate(parsed: argparse.Namespace) -> None:
     from prewrite.evaluation.command import carry_out, make_plan
     from prewrite.writing import write_whole
 
+    if parsed.rewriter and len(parsed.prompts) != 1:
+        raise UserError("--rewriter rewrites the instructions of one list: give one file with --prompts")
     plan = make_plan(parsed)
     if parsed.rewriter:
         from prewrite.rewrite.command import rewrite_prompts
 
-        parsed.prompts = [rewrite_prompts(parsed.rewriter, parsed.prompts)]
+        parsed.prompts = [rewrite_prompts(parsed.rewriter, parsed.prompts[0])]
         plan = make_plan(parsed)
     for report, out in carry_out(plan):
         try:  # written first: it was paid for, and a closed pipe or a letter the terminal lacks ends a print

@@ -75,14 +75,14 @@ def test_open_questions_have_exact_match_and_f1() -> None:
     assert (summary.accuracy.value, summary.f1.value) == (pytest.approx(1 / 3), pytest.approx(0.5))
     assert summary.macro_f1 is None
     second = Evaluation("y", task.name, tuple(dataclasses.replace(v, correct=False, f1=0.0) for v in verdicts))
-    assert (compare(first, second).wins, compare_f1(first, second).wins) == (1, 2)
-    assert compare_f1(first, second).p_value == pytest.approx(0.5)  # 2 of the 4 sign patterns
+    assert (compare([first], [second]).wins, compare_f1([first], [second]).wins) == (1, 2)
+    assert compare_f1([first], [second]).p_value == pytest.approx(0.5)  # 2 of the 4 sign patterns
 
 
 def test_a_pair_has_the_same_examples() -> None:
     first, second = solved([True, False]), solved([True, False])
     with pytest.raises(AssertionError, match="same examples"):
-        compare(first, dataclasses.replace(second, verdicts=second.verdicts[::-1]))
+        compare([first], [dataclasses.replace(second, verdicts=second.verdicts[::-1])])
 
 
 def test_nothing_right_is_told_honestly() -> None:

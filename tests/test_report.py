@@ -17,7 +17,7 @@ import pytest
 
 from prewrite.config.loading import load_config
 from prewrite.errors import UserError
-from prewrite.report import report_at_the_end, story
+from prewrite.report import story, try_report
 from prewrite.report.__main__ import main
 from prewrite.report.folder import read_folder, read_folders
 from prewrite.report.page import report_page, write_report
@@ -296,10 +296,10 @@ def test_the_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_report_that_fails_is_one_line_at_a_runs_end(folder: Path) -> None:
-    assert report_at_the_end(folder) == f"report: {folder / 'report.html'}"
+    assert try_report(folder) == f"report: {folder / 'report.html'}"
     (folder / "report.html").unlink()
     (folder / "report.html.part").mkdir()
-    line = report_at_the_end(folder)
+    line = try_report(folder)
     assert line.startswith("no report (UserError: ")
     assert line.endswith(f"; to try again: python -m prewrite.report {folder}")
     assert "\n" not in line

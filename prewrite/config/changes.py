@@ -21,6 +21,7 @@ MAY_CHANGE: Mapping[str, set[str]] = {
     },
     "selection": {"eval_steps", "num_sampled", "race_share", "metric"},
     "budget": {"max_task_calls"},
+    "evaluation": {"benchmarks"},
 }
 
 

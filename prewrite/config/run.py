@@ -7,6 +7,7 @@ from pydantic import BaseModel
 from prewrite.config.base import Count, Section
 from prewrite.config.budget import BudgetSettings
 from prewrite.config.data import CustomTaskSettings, DataSettings
+from prewrite.config.evaluation import EvaluationSettings
 from prewrite.config.loss import LossSettings
 from prewrite.config.policy import PolicySettings
 from prewrite.config.reward import RewardSettings
@@ -36,6 +37,7 @@ class Config(Section):
     training: TrainingSettings
     selection: SelectionSettings = SelectionSettings()
     budget: BudgetSettings = BudgetSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
 
     def faults(self) -> Iterator[str]:
         """What only the sections together can get wrong."""

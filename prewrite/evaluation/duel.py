@@ -48,9 +48,8 @@ class Duel:
                 told.append(f"{title} by rank 1 against the initial instruction: {count}{shown}")
             for bout in bouts[:SHOWN]:
                 told.append(f"  {bout.example_id}: {_short(bout.text)}")
-                told.append(
-                    f"    gold {_short(bout.gold)} | initial {_short(bout.initial)} | rank 1 {_short(bout.best)}"
-                )
+                said = f"initial {_short(bout.initial)}; rank 1 {_short(bout.best)}"
+                told.append(f"    gold {_short(bout.gold)}; {said}")
         return [*told, ""] if told else []
 
 

@@ -176,9 +176,10 @@ def findings(task: Task, rows: Sequence[ReportRow]) -> list[str]:
             lines.append(
                 f"under {row.role} the answer is {majority[0]} in {majority[1]:.1%} of cases, whatever is asked."
             )
+    total = sum(row.summary.n * row.summary.samples for row in rows)
     if num_cut := sum(row.summary.num_cut for row in rows):
         lines.append(
-            f"{num_cut} of the {sum(row.summary.n * row.summary.samples for row in rows)} answers were cut off at task_model.max_tokens: "
+            f"{num_cut} of the {total} answers were cut off at task_model.max_tokens: "
             "raise it where that comes before the result."
         )
     if any(row.summary.failed for row in rows):

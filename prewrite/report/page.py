@@ -46,6 +46,7 @@ def report_page(run: RunFolder) -> str:
         reward=figures.reward_figure(run),
         health=figures.health_figures(run),
         spending=story.spending(run),
+        bouts_of=story.bouts_of,
         phase_totals=story.phases(run),
         phase_figure=figures.phase_figure(run),
         metrics=figures.small_multiples([run]),
@@ -81,6 +82,7 @@ def _row(run: RunFolder, name: str, entry: dict[str, Any]) -> dict[str, Any]:
         "lineage": story.lineage(run, entry),
         "duels": story.duels(run, name, entry),
         "tests": story.tested(run, name, entry),
+        "bouts": story.bouts(run, name),
     }
 
 

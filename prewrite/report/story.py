@@ -9,6 +9,7 @@ from typing import Any
 from prewrite.report.folder import Line, RunFolder, interval, number, text
 
 SHOWN_CANDIDATES = 15
+SHOWN_BOUTS = 4
 _MOST_TOKENS = 3000  # of a diff, whose time grows with their square
 
 Piece = tuple[str, bool]
@@ -105,6 +106,7 @@ def lineage(run: RunFolder, entry: Line) -> list[Ancestor]:
         rewrite, reward = text(line.get("rewrite")), number(line.get("reward"))
         first.setdefault(rewrite, line)
         rewards.setdefault(rewrite, []).extend([] if reward is None else [reward])
+    judged = {text(line.get("rewrite")): line for line in reversed(run.dev) if line.get("task") == entry.get("task")}
     chain, current = [], best
     while current and current != initial and current not in chain:
         chain.append(current)
@@ -114,9 +116,11 @@ def lineage(run: RunFolder, entry: Line) -> list[Ancestor]:
     ancestors = []
     for before, one in zip(["", *texts], texts, strict=False):
         line, known = first.get(one), rewards.get(one, [])
-        note = (
-            "" if line or one == initial else "sampled for choosing after training, so its own parent is not on record"
-        )
+        looked = judged.get(one, {})
+        is_greedy, step = looked.get("role") == "greedy", number(looked.get("step"))
+        how = "the greedy rewrite" if is_greedy else "sampled for choosing"
+        after = "" if step is None else f", after step {step:.0f}"
+        note = "" if line or one == initial else f"{how}{after}: a rewrite of the initial instruction itself"
         ancestors.append(
             Ancestor(
                 one,
@@ -188,6 +192,64 @@ def duels(run: RunFolder, row: str, entry: Line) -> list[Duel]:
         if cells:
             found.append(Duel(where, cells))
     return found
+
+
+@dataclass(frozen=True)
+class Bout:
+    """An example that only one of initial and best got right. others: share of the other instructions that did."""
+
+    where: str
+    text: str
+    gold: str
+    initial: str
+    best: str
+    others: float | None
+
+
+def bouts(run: RunFolder, row: str) -> dict[str, list[Bout]]:
+    """The most telling wins and losses of the best, by "won" and "lost": of the test first, then of the race."""
+    places = {"test": 0, "race": 1}
+    duels = [duel for duel in run.wins_losses if duel.get("row") == row and duel.get("where") in places]
+    return _bouts(sorted(duels, key=lambda duel: places[duel["where"]]))
+
+
+def bouts_of(evaluation: Line) -> dict[str, list[Bout]]:
+    """Those of an evaluation on the test split."""
+    duel = evaluation.get("duel")
+    return _bouts([duel] if isinstance(duel, dict) else [])
+
+
+def _bouts(duels: Sequence[Line]) -> dict[str, list[Bout]]:
+    found: dict[str, list[Bout]] = {}
+    for kind in ("won", "lost"):
+        lines = [
+            (text(duel.get("where")), line)
+            for duel in duels
+            if isinstance(duel.get(kind), list)
+            for line in duel[kind][:SHOWN_BOUTS]
+            if isinstance(line, dict)
+        ]
+        kept = [
+            Bout(
+                where,
+                text(line.get("text")),
+                _told(line.get("gold")),
+                _told(line.get("initial")),
+                _told(line.get("best")),
+                number(line.get("others_right")),
+            )
+            for where, line in lines[:SHOWN_BOUTS]
+        ]
+        if kept:
+            found[kind] = kept
+    return found
+
+
+def _told(value: Any) -> str:
+    """An answer or a gold as it is shown."""
+    if isinstance(value, list):
+        return " or ".join(map(str, value))
+    return "no answer" if value is None else str(value)
 
 
 def tested(run: RunFolder, row: str, entry: Line) -> list[tuple[str, Line]]:

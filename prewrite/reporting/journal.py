@@ -125,6 +125,10 @@ class Journal:
         self.best = best
         write_whole(self.folder / "best.json", _json(best, indent=2) + "\n")
 
+    def write_wins_losses(self, duels: Iterable[Mapping[str, Any]]) -> None:
+        """An object a row and place (test, race), into wins_losses.jsonl: where best and initial instruction differ."""
+        write_whole(self.folder / "wins_losses.jsonl", "".join(_json(duel) + "\n" for duel in duels))
+
     def write_totals(self, totals: Mapping[str, Any]) -> None:
         """What the whole run cost, into totals.json, at its end."""
         write_whole(self.folder / "totals.json", _json(totals, indent=2) + "\n")

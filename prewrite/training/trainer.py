@@ -15,7 +15,7 @@ from prewrite.algorithm.batching import Batch, collate
 from prewrite.config import Config
 from prewrite.engine import distributed
 from prewrite.engine.weight_sync import push
-from prewrite.report import report_at_the_end
+from prewrite.report import try_report
 from prewrite.reporting.console import Console
 from prewrite.training.checkpoint import set_generators
 from prewrite.training.engines import Engines
@@ -80,7 +80,7 @@ class Trainer:
             self.engines.journal.write_totals(totals)
             if summary := self.objective.summary():
                 console.say(summary)
-            console.say(report_at_the_end(self.engines.journal.folder))
+            console.say(try_report(self.engines.journal.folder))
             console.say(f"run folder: {self.engines.journal.folder}")
 
     def _why_over(self) -> str:
@@ -136,6 +136,8 @@ class Trainer:
                     seed=self.config.seed,
                     gaps=[row_gaps.get(row) for row in range(len(rollouts))],
                 )
+        if self.look and self.engines.journal is not None:
+            try_report(self.engines.journal.folder)
         if over or self._due(self.config.training.save_steps, first_step):
             self._save()
         return over
@@ -234,8 +236,7 @@ class Trainer:
             )
             for (one, mark), total in zip(shared, self._totals([mark.parts for _, mark in shared]), strict=True)
         ]
-        size = self.num_generations
-        return [scored[start : start + size] for start in range(0, len(scored), size)]
+        return [scored[i : i + self.num_generations] for i in range(0, len(scored), self.num_generations)]
 
     def _totals(self, parts: Sequence[Parts]) -> list[float]:
         """One reward a sample; NaN = no verdict."""

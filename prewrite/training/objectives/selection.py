@@ -1,11 +1,14 @@
 """Choosing each row's best instruction: looks on the way, a race at the end, and one test of what came out."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
+from typing import Any
 
-from prewrite.asking.questions import Asked
+from prewrite.asking.questions import Asked, Question
 from prewrite.config import Config
 from prewrite.config.loading import config_hash
+from prewrite.engine.task_wire import request_body
+from prewrite.evaluation.duel import make_duel
 from prewrite.evaluation.statistics import mcnemar_test, paired_permutation_test
 from prewrite.reporting.console import outcome
 from prewrite.reporting.journal import Journal
@@ -17,7 +20,7 @@ from prewrite.training.objectives.race import Round, plan_race, race_cost, run_r
 from prewrite.training.objectives.requests import Brief, make_brief
 from prewrite.training.objectives.rewrite_data import RewriteData
 from prewrite.training.progress import Claim, Progress
-from prewrite.types import Evaluation, Rollout, Sample, Verdict
+from prewrite.types import Evaluation, Example, Rollout, Sample, Verdict
 
 LEVEL = 0.05  # of the test
 
@@ -34,6 +37,7 @@ class Selection:
         self.config_hash = config_hash(config)
         self.ledger = Ledger(config, data, task_model, journal, progress)
         self.spent: dict[str, str] = {}
+        self.duels: list[dict[str, Any]] = []
 
     def remember(self, rollouts: Sequence[Rollout], step: int) -> None:
         """Takes in what a step's rewrites did on train examples. step: the optimizer steps taken before them."""
@@ -104,6 +108,8 @@ class Selection:
         self.task_model.check_failure_share()
         for index in range(len(self.ledger.names)):
             self.ledger.of(index).claim = self._test(index)
+            self._remember_race_duel(index)
+        self.journal.write_wins_losses(self.duels)
         self._write_best()
         return shown
 
@@ -201,7 +207,32 @@ class Selection:
             )
         for text, verdicts in ((best, first), (row.instruction, second)):
             self.ledger.write_line(index, text, "test", None, None, verdicts)
+        self._remember_duel(index, "test", first, second, examples)
         return Claim(result.p_value <= LEVEL, result.p_value, result.wins, result.losses, len(examples))
+
+    def _remember_race_duel(self, index: int) -> None:
+        """Best against initial on the race's examples that both have."""
+        memory, initial = self.ledger.of(index), self.data.rows[index].instruction
+        ours, theirs = memory.dev.get(memory.best or "", {}), memory.dev.get(initial, {})
+        shared = [example for example in self.ledger.race_examples[index] if example.id in ours.keys() & theirs.keys()]
+        if memory.best != initial and shared:
+            pair = [[known[example.id] for example in shared] for known in (ours, theirs)]
+            self._remember_duel(index, "race", *pair, shared)
+
+    def _remember_duel(
+        self,
+        index: int,
+        where: str,
+        best: Sequence[Verdict],
+        initial: Sequence[Verdict],
+        examples: Sequence[Example],
+    ) -> None:
+        memory, row = self.ledger.of(index), self.data.rows[index]
+        others = [list(own.values()) for text, own in memory.dev.items() if text not in (memory.best, row.instruction)]
+        columns = self.data.tasks[row.dataset_name].fields
+        texts = {example.id: "\n".join(example.fields[column] for column in columns) for example in examples}
+        duel = make_duel(best, initial, others, texts)
+        self.duels.append({"row": self.ledger.names[index], "where": where, **asdict(duel)})
 
     def _look(self, index: int, texts: Sequence[str], source: str, step: int) -> None:
         examples = self.ledger.race_examples[index][: self.config.selection.eval_examples]
@@ -219,13 +250,37 @@ class Selection:
                 "instruction": memory.best,
                 **self.ledger.entry(index, memory.best, worth, initial),
                 "baseline": {"instruction": initial, **self.ledger.entry(index, initial, worth, memory.best)},
+                "use": self._use(index, memory.best),
                 "step": memory.candidates[memory.best].step,
                 "num_candidates": len(memory.candidates),
                 "test": None if memory.claim is None else vars(memory.claim),
                 "task": row.dataset_name,
                 "config_hash": self.config_hash,
+                "run": str(self.journal.folder),
+                "policy": self.config.policy.model,
             }
         self.journal.write_best(entries)
+
+    def _use(self, index: int, instruction: str) -> dict[str, Any]:
+        """All that asks the task model elsewhere as it was asked here; made by what asks it here, so that it is that.
+
+        query: what the task model reads, with a column's name in braces where an example's text goes. sample_request:
+        the body of a call about a dev example.
+        """
+        row, settings = self.data.rows[index], self.config.task_model
+        task, asking = self.data.tasks[row.dataset_name], self.data.asking_of(row)
+        marks = Example("", {column: f"{{{column}}}" for column in task.fields}, "")
+        sample = self.ledger.race_examples[index][0]
+        calls = Question(asking, task, row, instruction, (marks, sample)).calls(self.ledger.scoring)
+        return {
+            "task_model": settings.model,
+            "query": calls[0].query,
+            "fields": dict(task.fields),
+            "labels": list(task.labels),
+            "scoring": "forced_choice" if calls[0].choices else "free_text",
+            "sample_request": request_body(calls[1], settings, None),
+            "sample_gold": sample.target,
+        }
 
 
 def _failed_as_wrong(verdict: Verdict) -> Verdict:

@@ -102,7 +102,16 @@ def test_findings_name_the_better_and_the_worse() -> None:
     )
     assert any(line.startswith("better than the initial instruction") and "rank 1." in line for line in lines)
     assert not any(line.startswith("worse") for line in lines)
-    assert any("were all 2 no better" in line and "10%" in line for line in lines)
+    assert any("corrected for 2 tests (Holm)" in line for line in lines)
+    # 6 wins of 6: p = 2 / 2^6 = 0.031, which is no proof among two
+    six = solved([True] * 16 + [False] * 4)
+    alone, two = (
+        report(get_task("math-500"), initial=initial, **ranks)
+        for ranks in ({"rank_1": six}, {"rank_1": six, "rank_2": initial})
+    )
+    assert any(line.startswith("better") for line in findings(SST2, alone.rows))
+    assert not any(line.startswith("better") for line in findings(SST2, two.rows))
+    assert "0.0625" in two.text()
     lines = findings(SST2, report(get_task("math-500"), initial=initial, rank_1=solved([False] * 20)).rows)
     assert any(line.startswith("worse than the initial instruction") for line in lines)
 

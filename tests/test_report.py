@@ -252,6 +252,34 @@ def test_the_race_by_rounds_and_what_it_spent(folder: Path) -> None:
     assert race.cells == ["both", "won", "neither", "won"]
 
 
+def test_wins_and_losses_have_their_texts_and_stay_text(folder: Path) -> None:
+    bout = {"example_id": "7", "text": HOSTILE, "gold": ["a", "b"], "best": "b", "initial": None, "others_right": 0.25}
+    duels = [
+        {"row": "toy", "where": "race", "won": [bout | {"text": "of the race"}], "lost": []},
+        {"row": "toy", "where": "test", "won": [bout], "lost": "no list"},
+        {"row": "other", "where": "test", "won": [bout | {"text": "of another row"}], "lost": [3]},
+    ]
+    (folder / "wins_losses.jsonl").write_text(lines(duels))
+    (folder / "evaluation_toy.json").write_text(json.dumps(EVALUATION | {"duel": {"won": [], "lost": [bout]}}))
+    run = read_folder(folder)
+    assert [(one.where, one.gold, one.initial) for one in story.bouts(run, "toy")["won"]] == [
+        ("test", "a or b", "no answer"),
+        ("race", "a or b", "no answer"),
+    ]
+    assert "lost" not in story.bouts(run, "toy")
+    page = Reader(report_page(run))
+    assert page.words.count("right under 25% of the other instructions") == 3
+    assert "of another row" not in page.words
+    assert not {"img", "u"} & {tag for tag, _ in page.elements}
+
+
+def test_a_best_that_was_sampled_for_choosing_says_when(folder: Path) -> None:
+    dev = [judged("sampled", "Fresh.", [True], step=7), judged("race", "Fresh.", [True], step=9)]
+    (folder / "dev.jsonl").write_text(lines(dev))
+    _, fresh = story.lineage(read_folder(folder), BEST["toy"] | {"instruction": "Fresh."})
+    assert fresh.note == "sampled for choosing, after step 7: a rewrite of the initial instruction itself"
+
+
 @pytest.mark.parametrize(
     ("test", "best", "badge"),
     [

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from scipy import stats
 
-RESAMPLES = 2000
+DRAWS = 10_000
 PERMUTATIONS = 9999
 
 
@@ -116,7 +116,7 @@ def macro_f1_interval(counts_CC: np.ndarray, *, confidence: float = 0.95, seed: 
     if counts_CC.sum() == 0:
         raise ValueError("no examples: a macro-F1 of nothing has no interval")
     weights_K = counts_CC.ravel() + 1 / counts_CC.size
-    share_RCC = np.random.default_rng(seed).dirichlet(weights_K, size=RESAMPLES).reshape(RESAMPLES, *counts_CC.shape)
+    share_RCC = np.random.default_rng(seed).dirichlet(weights_K, size=DRAWS).reshape(DRAWS, *counts_CC.shape)
     hits_RC = np.diagonal(share_RCC, axis1=1, axis2=2)
     f1_RC = 2 * hits_RC / np.maximum(share_RCC.sum(axis=2) + share_RCC.sum(axis=1)[:, :-1], 1e-300)
     low, high = np.quantile(f1_RC.mean(axis=1), [(1 - confidence) / 2, (1 + confidence) / 2])

@@ -35,7 +35,7 @@ def _evaluate(parsed: argparse.Namespace) -> None:
 
     if parsed.rewriter and len(parsed.prompts) != 1:
         raise UserError("--rewriter rewrites the instructions of one list: give one file with --prompts")
-    plan = make_plan(parsed)
+    plan = make_plan(parsed, will_be_rewritten=bool(parsed.rewriter))
     if parsed.rewriter:
         from prewrite.rewrite.command import rewrite_prompts
 

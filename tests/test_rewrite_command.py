@@ -75,7 +75,7 @@ def test_nothing_usable_is_told_and_nothing_written():
 
 
 def test_evaluate_rewrites_and_shows_before_and_after(tmp_path, monkeypatch, capsys):
-    """The rewriter is a stand-in here; `test_a_checkpoint_of_a_run_rewrites_with_the_runs_own_request` has a real one."""
+    """The rewriter is a stand-in; `test_a_checkpoint_of_a_run_rewrites_with_the_runs_own_request` has a real one."""
     rows = [{"instruction": INSTRUCTION, "dataset_name": "sentiment"}]
     (tmp_path / "rows.jsonl").write_text(json.dumps(rows[0]) + "\n")
     asked = []

@@ -59,8 +59,11 @@ class Plan:
     jobs: Sequence[Job]
 
 
-def make_plan(arguments: argparse.Namespace) -> Plan:
-    """Reads prompts and test splits. Raises UserError for every fault of the user that can be known by then."""
+def make_plan(arguments: argparse.Namespace, *, will_be_rewritten: bool = False) -> Plan:
+    """Reads prompts and test splits. Raises UserError for every fault of the user that can be known by then.
+
+    will_be_rewritten: the prompts are what a rewriter is still to rewrite.
+    """
     files = prompt_files(arguments.prompts)
     setup = set_up(arguments, files)
 
@@ -79,7 +82,8 @@ def make_plan(arguments: argparse.Namespace) -> Plan:
         for group in groups:
             by_role = _roles(group, task)
             if group is not None and not any(role.startswith("rank") for role in by_role):
-                logger.info("%s: only the initial instruction is there: nothing is to be compared", task.name)
+                if not will_be_rewritten:
+                    logger.info("%s: only the initial instruction is there: nothing is to be compared", task.name)
                 continue
             number = len([job for job in jobs if job.task is task]) + 1
             jobs.append(
@@ -93,7 +97,7 @@ def make_plan(arguments: argparse.Namespace) -> Plan:
                     out=_result_file(arguments, task, files, setup, number),
                 )
             )
-    if not jobs:
+    if not jobs and not will_be_rewritten:
         raise UserError("the prompts hold only the initial instruction; nothing is to be compared")
     if len(jobs) > 1 and arguments.out is not None and not arguments.out.is_dir():
         raise UserError(f"{arguments.out}: there are {len(jobs)} results; give a folder that exists, with --out")

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 import evaluate
+from prewrite.evaluation.kept import without_cut_thoughts
 from prewrite.evaluation.planning import outlook
 from prewrite.evaluation.summary import compare, summarise
 from prewrite.tasks import get_task
-from prewrite.types import Evaluation, Verdict
+from prewrite.types import Answer, Evaluation, Verdict
 from tests.fault_server import FaultServer, Reply, completion, query_of
 from tests.test_evaluation_command import (  # noqa: F401  # the fixture
     GOOD,
@@ -86,11 +87,9 @@ def test_samples_give_a_mean_and_pass_at_k(problems: Path, capsys: pytest.Captur
     made = json.loads(Path("evaluations/m/evaluation_aime24.json").read_text())
     summary = made["rows"][0]["summary"]
     rows = [json.loads(line) for line in Path("evaluations/m/evaluation_aime24.rows.jsonl").read_text().splitlines()]
-    right = {i: sum(row["correct"] for row in rows if row["example_id"] == str(i)) for i in range(30)}
-    if not any(right.values()):  # ids as the task makes them
-        right = {}
-        for row in rows:
-            right[row["example_id"]] = right.get(row["example_id"], 0) + row["correct"]
+    right = {row["example_id"]: 0 for row in rows}
+    for row in rows:
+        right[row["example_id"]] += row["correct"]
     assert summary["accuracy"]["value"] == pytest.approx(sum(right.values()) / 180)
     assert summary["pass_at"]["6"]["value"] == pytest.approx(sum(count > 0 for count in right.values()) / 30)
     assert summary["pass_at"]["2"]["value"] == pytest.approx(
@@ -256,3 +255,13 @@ def test_rewrites_of_several_instructions_are_compared_each_with_its_own(
     )
     assert [row["instruction"] for row in first["rows"]] == [INITIAL, GOOD]
     assert [row["instruction"] for row in second["rows"]] == ["Poor.", "Mine."]
+
+
+def test_what_was_still_thought_at_the_limit_is_no_answer() -> None:
+    """The template opened the thinking: neither answer opens it, and one was cut before it closed it."""
+    done = Answer("6 times 7 is 42.\n</think>\n\\boxed{42}", finish_reason="stop")
+    cut = Answer("Perhaps \\boxed{42}. Wait", finish_reason="length")
+    assert without_cut_thoughts([done, cut]) == [done, Answer("", finish_reason="length")]
+    assert without_cut_thoughts([cut, Answer("<think>x</think>5")]) == [cut, Answer("<think>x</think>5")]
+    failed = Answer(None, error="gone")
+    assert without_cut_thoughts([done, failed]) == [done, failed]

@@ -55,7 +55,7 @@ class KeptAnswers:
             if not self._is_open:
                 self._before, self._is_open = replace(self._task_model().stats), True
             self._task_model().ask(missing, progress=progress, on_answer=keep)
-        return [self._answers.get(key) or failed[key] for key in map(self._key, calls)]
+        return without_cut_thoughts([self._answers.get(key) or failed[key] for key in map(self._key, calls)])
 
     def ask_ahead(self, calls: Sequence[Call]) -> None:
         raise AssertionError("an evaluation asks and waits")
@@ -103,6 +103,18 @@ class KeptAnswers:
 
     def _write(self, rows: Iterable[Mapping[str, Any]]) -> None:
         write_whole(self.path, "".join(_json(row) + "\n" for row in rows))
+
+
+def without_cut_thoughts(answers: Sequence[Answer]) -> list[Answer]:
+    """The answers, "" in place of those that a limit ended while the model still thought.
+
+    A chat template that opens the thinking by itself leaves no mark of it in such an answer, and a number in it would
+    be graded. That it does show other answers: they close a thinking that they never opened.
+    """
+    if not any(one.text and "</think>" in one.text and "<think>" not in one.text for one in answers):
+        return list(answers)
+    is_cut = [one.finish_reason == "length" and "</think>" not in (one.text or "") for one in answers]
+    return [replace(one, text="") if cut else one for one, cut in zip(answers, is_cut, strict=True)]
 
 
 def _json(row: Mapping[str, Any]) -> str:

@@ -151,7 +151,7 @@ def test_the_interval_of_samples_is_that_of_problems_and_fails_leave_out() -> No
 
 def test_several_samples_are_compared_by_problem() -> None:
     better = samples_of([[True, True]] * 6 + [[True, False]] * 2)
-    worse = samples_of([[False, False]] * 6 + [[True, False]] * 2)
+    worse = samples_of([[True, False]] * 8)  # the first samples of both are alike
     test = compare(better, worse)
     assert (test.wins, test.losses, test.ties) == (6, 0, 2)
     assert test.p_value == pytest.approx(2 / 2**6)  # all six signs alike
@@ -183,7 +183,7 @@ def test_a_folder_of_runs_compares_what_each_chose(
             (run_folder / name).mkdir()
             log = [
                 {"dataset_name": "days", "instruction": INITIAL, "rewrite": text, "reward": float(text == best)}
-                for text in (GOOD, "Poor.")
+                for text in (best, f"Not the best of {name}.")
             ]
             write_jsonl(run_folder / name / "log.jsonl", log)
             (run_folder / name / "config.json").write_text((run_folder / "config.json").read_text())

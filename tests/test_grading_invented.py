@@ -1,6 +1,7 @@
 """Inputs with the answer decided beforehand: 201 invented without a look at reported cases or the rules of the graders,
 then 209 invented after a first mending, of which it had 31 wrong, then rounds of 180 (again without a look), 116, 99,
-and 40, of which 24, 12, 11 and 3 were wrong before the mending that followed each.
+40, and 212, 100 and 100 (all three without a look), of which 24, 12, 11, 3, 30, 12 and 5 were wrong before the mending
+that followed each.
 
 `label`: what is to be found (null: none); `one_of`: several that will do; `never`: the label that must not be;
 `expected`: whether the answer is right.

@@ -92,7 +92,8 @@ def test_two_nodes_train_and_a_second_step_that_breaks_on_one_ends_both(
     assert (first["step"], first["grad_norm"] > 0) == (1, True)
     log = read_lines(run / "log.jsonl")
     assert {row["instruction"] for row in log} == {HARD_TEXT}
-    assert sum(query.startswith(f"{HARD_TEXT}\nSentence: ") for query in queries) == 12, "one for each dev example"
+    arrived = {query for query in queries if query.startswith(f"{HARD_TEXT}\nSentence: ")}
+    assert len(arrived) >= 12, "one for each dev example, and more in the race"
     (told_by_0,) = [stderr for _, stdout, stderr in ends if "step 1/2" in stdout]
     (told_by_1,) = [stderr for _, stdout, stderr in ends if "step 1/2" not in stdout]
     if broken == "reward":
@@ -225,7 +226,9 @@ def test_a_node_that_is_killed_ends_the_other(launcher: str, killed: str, tmp_pa
         finally:
             answered.set()
             end(nodes)
-    assert ("the launcher of rank 1 has died" in told) == (killed == "launcher")
+    # The launcher of rank 1 may have kept the ranks' meeting point, whose end a rank meets before its own watch does.
+    ended_itself = "the launcher of rank 1 has died" in told or "remote worker crashing" in told
+    assert ended_itself == (killed == "launcher"), told
     assert not worker_0.is_running()
     assert not worker_1.is_running()
 

@@ -81,7 +81,7 @@ def test_a_run_of_ours_gets_what_all_methods_share(tmp_path: Path) -> None:
     task = get_task("sentiment")
     arguments = argparse.Namespace(
         base_urls=["http://127.0.0.1:1/v1"], model="served", max_tokens=64, min_words=2, config=None,
-        set=["training.max_steps=3", "seed=99"], no_call_limit=True,
+        set=["training.max_steps=3", "seed=99"],
     )  # fmt: skip
     bench = Bench(task, [], [None] * 30, None, arguments, seed=7)  # type: ignore[arg-type]  # none of it is asked
     arguments.config = Path("configs/quickstart.json")
@@ -90,8 +90,7 @@ def test_a_run_of_ours_gets_what_all_methods_share(tmp_path: Path) -> None:
     assert (config.seed, config.run_name, config.output_dir) == (7, "name", str(tmp_path))
     assert (config.data.dev_size, config.data.min_words, config.training.max_steps) == (30, 2, 2)
     assert (config.task_model.base_url, config.task_model.model) == ("http://127.0.0.1:1/v1", "served")
-    arguments.no_call_limit = False
-    assert "budget.max_task_calls=500" in run_command(bench, 500, tmp_path / "name", {})
+    assert config.budget.max_task_calls == 500
 
 
 def test_the_table_says_what_a_label_bias_explains(capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,7 +130,7 @@ def test_the_head_to_head_at_toy_size(tmp_path: Path, shallow_model: str, capsys
         flags = (
             *("--task", "sentiment", "--base-urls", server.base_url, "--model", shallow_model, "--out", str(tmp_path)),
             *("--seeds", "1", "--dev-size", "8", "--test-rows", "16", "--max-tokens", "8", "--proposal-tokens", "16"),
-            *("--no-call-limit", "--config", "configs/quickstart.json", "--methods"),
+            *("--config", "configs/quickstart.json", "--methods"),
         )
         small = (
             *with_settings(f"policy.model={shallow_model}", "max_steps=1", "eval_steps=0"),

@@ -164,9 +164,9 @@ def test_a_long_hostile_completion_takes_no_time(unit):
     text = "<think>\n" + unit * (100_000 // len(unit))
     for name in FORM_REWARDS:
         for parameters in ({"style": "open_r1"}, {"style": "think_boxed"}) if name == "format_reward" else ({},):
-            started = time.perf_counter()
+            started = time.process_time()
             score_completions(name, [text], [problem()], **parameters)
-            assert time.perf_counter() - started < 1
+            assert time.process_time() - started < 1
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_rewrites_are_cleaned_and_faults_left_out_as_in_training(tmp_path):
     ],
 )
 def test_faults_are_one_message_before_a_model_loads(tmp_path, capsys, monkeypatch, arguments, said):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # read at import
     bad = tmp_path / "bad.jsonl"
     bad.write_text('{"text": "x"}\n', encoding="utf-8")
     given = [str(bad) if word == "BAD" else word for word in arguments]

@@ -71,6 +71,7 @@ def told(
 def test_train_repeats_no_key(
     key: str, given: list[str], words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # read at import
     arguments = ["--config", "configs/quickstart.json", *(word.replace("KEY", key) for word in given)]
     message = told("train.py", arguments, monkeypatch, capsys)
     assert words in message

@@ -83,7 +83,10 @@ def test_a_redirected_run_shows_its_own_lines_alone(tmp_path: Path, shallow_mode
         code, stdout, stderr = finish(start([sys.executable, "train.py", *SMALL, *settings, *endpoint]))
     assert code == 0, stderr
     assert stderr == ""
-    begins = ("loading the policy", "before training", "step 1/1 |", "sentiment: held-out")
-    lines = [line for line in stdout.splitlines() if not line.startswith(("  ", "run folder: "))]
-    assert len(lines) == len(begins)
+    begins = (
+        *("loading the policy", "task calls: ", "the test at the end", "before training", "step 1/1 |"),
+        *("training ends after step 1", "sentiment: ", "report: ", "run folder: "),
+    )
+    lines = [line for line in stdout.splitlines() if not line.startswith("  ")]
+    assert len(lines) == len(begins), stdout
     assert all(line.startswith(begin) for line, begin in zip(lines, begins, strict=True)), stdout

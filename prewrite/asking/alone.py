@@ -8,7 +8,7 @@ from prewrite.asking.guards import Fault, gives_answer
 from prewrite.asking.verdicts import failed_verdict
 from prewrite.errors import UserError
 from prewrite.grading import extract_math_answer, is_correct_math, nq_exact_match
-from prewrite.grading.extract import answer_part
+from prewrite.grading.reply import answer_part
 from prewrite.tasks.base import Task
 from prewrite.types import Answer, Call, Example, InstructionRow, Verdict
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from prewrite.grading import extract_math_answer, find_label, grade_math, nq_exact_match, nq_f1
-from prewrite.grading.extract import answer_part
+from prewrite.grading.reply import answer_part
 from prewrite.tasks.base import Task
 from prewrite.types import Answer, Example, Verdict
 

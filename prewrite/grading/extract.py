@@ -3,7 +3,13 @@
 import re
 from collections import deque
 
-from prewrite.grading.expressions.words import QUANTITY_IN_PARTS, known_unit, spelled_parts
+from prewrite.grading.expressions.words import (
+    FRACTION_IN_WORDS,
+    QUANTITY_IN_PARTS,
+    fraction_in_words,
+    known_unit,
+    spelled_parts,
+)
 
 _BOX_OPENER = re.compile(r"\\(?:boxed|fbox)(?![a-zA-Z])\s*")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
@@ -63,72 +69,29 @@ _HEDGE = re.compile(
 _BARE_ANSWER = re.compile(r"[\\$\d(\[{+\-]|\S+$")
 _CURRENCIES = tuple("€£¥₹")
 _MOST_UNIT_WORDS = 2
+_BOLD_END = re.compile(r"(?:\*\*|__)([^*_\n]{1,80})(?:\*\*|__)[\s.!]*$")
+_FAREWELL = re.compile(
+    r"(?<=[.!?$)*}\]\n])\s+(?:I hope|Hope this|Let me know|Please let me|Feel free|If you(?:'d| would| have| need)"
+    r"|Would you like|Do you want)\b(?!.*\n.)", re.DOTALL,
+)  # fmt: skip
+_SPACED_THOUSANDS = re.compile(r"(?<![\w.,])[1-9]\d{0,2}(?:[ \u00a0\u2009\u202f]\d{3})+(?![\w,])")
+_HAS_DECIMAL_COMMA = re.compile(r"(?i)(?!answer|####|答|解|正|답|คำ|jawab|jibu)")  # the languages of the other words
+_DECIMAL_COMMA = re.compile(r"^([-−]?\d+),(\d{1,2})(?![\d,])")
+_VARIABLE = re.compile(r"\\?[a-zA-Z]+")
+_PLAIN_FORMULA = re.compile(  # what _NUMBER would read a part of
+    r"(?<![\w.])(?:"
+    r"[-−+]?(?:\d[\d,.]*)?(?:[½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞]|√\(?[\w.]+\)?|π|∞)(?:/\d+)?"
+    r"|\d*\.\d*\(\d+\)|[-−]?\d+(?:\.\d+)?°(?![CF ])"
+    r"|[({[](?:[-−]?[\d.]+, )+[-−]?[\d.]+[)}\]]|no (?:real |integer )?solutions?|infinitely many solutions"
+    rf"|{FRACTION_IN_WORDS}"
+    r"|[-−]?\d[\d.]* ?[×·x*] ?10(?:\^[({]?[-−]?\d+[)}]?|[⁻⁰¹²³⁴-⁹]+)"
+    r"|\d{1,3}(?: ?: ?\d{1,3})+(?: ?[ap]\.?m\b)?"
+    r"|(?P<letter>[a-z]) ?= ?[-−]?[\d./]+(?:,? (?:or|and) (?P=letter) ?= ?[-−]?[\d./]+)+"
+    r")(?![\w/])",
+    re.IGNORECASE,
+)
 _MARKDOWN = " \t\r*_`:=：、\u200b"
 _LONGEST_PLAIN_ANSWER = 300
-
-_CONTROL = (  # behind the first character
-    r"(?<=<)[|｜][^<>|｜\s]{2,48}[|｜]>"  # ChatML, Llama 3, Phi, Command R, harmony: <|im_start|>; DeepSeek: <｜User｜>
-    r"|/?(?:s|bos|eos|pad|unk|start_of_turn|end_of_turn|end_of_utterance)>"  # Llama 2, Mistral, Gemma
-    r"|</?SYS>>|/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_RESULTS|TOOL_CALLS)\]"  # Llama 2, Mistral
-)
-CONTROL_TOKEN = rf"[<\[](?:{_CONTROL})"
-_THINKING = r"(?:think(?:ing)?|thoughts?|reasoning|seed:think)>"
-_MARK = re.compile(  # one set of first characters: a scan that starts with alternatives takes ten times as long
-    rf"[<\[◁](?:(?P<opens>{_THINKING}|THINK\]|think▷|\|begin_of_thought\|>|\|START_THINKING\|>"
-    r"|\|channel\|>\s*(?:analysis|commentary)|\|channel>\s*thought)"
-    rf"|(?P<closes>/{_THINKING}|/THINK\]|/think▷|\|end_of_thought\|>|\|END_THINKING\|>"
-    r"|\|channel\|>\s*final[^<]{0,40}(?:<\|constrain\|>[^<]{0,40})?<\|message\|>|channel\|>)"
-    rf"|(?P<ends>{_CONTROL}))"
-)
-"""What stands around a reply: its thinking, as each family of models marks it, and control tokens."""
-_BARE_CHANNELS = re.compile(r"\Aanalysis(?=[A-Z])(?:.*assistantfinal|.*)", re.DOTALL)
-"""The channels of gpt-oss where the server drops control tokens and keeps the words in them."""
-
-
-def strip_thinking(text: str) -> str:
-    """The part of a completion that is the reply: after the last `</think>`, before an unclosed `<think>`.
-
-    `[THINK]`, `<thinking>`, `◁think▷` and the channels of gpt-oss mean the same. A template may have opened the
-    thinking, so `</think>` alone counts too. A completion that was cut off while it thought has no reply: "".
-    """
-    text = _BARE_CHANNELS.sub("", text)
-    begin, end = 0, len(text)
-    for mark in _MARK.finditer(text):
-        if mark["closes"]:
-            begin, end = mark.end(), len(text)
-        elif mark["opens"]:
-            end = min(end, mark.start())
-    return text[begin:end]
-
-
-def answer_part(text: str | None) -> str:
-    """The reply without its thinking and what follows its end token, and within its last `<answer>` tag if it has one.
-
-    None, a call without a reply, is "".
-    """
-    reply = _turn(text or "")
-    end = reply.rfind("</answer>")
-    start = reply.rfind("<answer>", 0, max(end, 0))
-    return reply if start < 0 else reply[start + len("<answer>") : end]
-
-
-def _turn(text: str) -> str:
-    """The reply up to the first control token behind its beginning: the next turn, which the model made up, is not its.
-
-    A control token that thinking follows and closes belongs to the thinking (gpt-oss ends each channel with one).
-    """
-    text = _BARE_CHANNELS.sub("", text)
-    begin, end, ended = 0, None, False
-    for mark in _MARK.finditer(text):
-        if mark["closes"]:
-            begin, end, ended = mark.end(), None, False
-        elif ended and mark["opens"]:
-            break
-        elif end is None and mark["ends"] and text[begin : mark.start()].strip() in ("", "assistant", "model"):
-            begin = mark.end()
-        elif end is None:
-            end, ended = mark.start(), mark["opens"] is None
-    return text[begin:end]
 
 
 def boxed_answers(reply: str) -> list[str]:
@@ -205,17 +168,47 @@ def stated_answer(reply: str) -> str | None:
     the last number of its last line: that is how GSM8K's own solutions end (where they hold calculator marks,
     `<<6*7=42>>42 apples`, the last result counts).
     """
+    if farewell := _FAREWELL.search(reply):
+        reply = reply[: farewell.start()]
+    reply = _SPACED_THOUSANDS.sub(lambda number: re.sub(r"\s", "", number.group()), reply)
     phrase = _last(_ANSWER_PHRASE, reply)
     if phrase:
         rest = reply[phrase.end() :].lstrip(_MARKDOWN + "\n")[:_LONGEST_PLAIN_ANSWER]
-        return _answer_in(_REASON.split(rest.split("\n", 1)[0], maxsplit=1)[0])
+        answer = _answer_in(_REASON.split(rest.split("\n", 1)[0], maxsplit=1)[0])
+        if answer and _HAS_DECIMAL_COMMA.match(phrase.group()):
+            answer = _DECIMAL_COMMA.sub(r"\1.\2", answer)
+        return answer
     line = reply.rstrip().rpartition("\n")[2][-_LONGEST_PLAIN_ANSWER:].strip()
     if line == reply.strip() and _is_bare_answer(line):
         return _answer_in(line)
     mark = _last(_CALCULATOR_MARK, line)
     if mark:
         return mark[1].strip()
-    return _last_number(line)
+    bold = _BOLD_END.search(line)
+    stated = (_last_formula(bold[1]) or _answer_in(bold[1])) if bold else None
+    return stated or _last_formula(line) or _last_number(line)
+
+
+def _last_formula(line: str) -> str | None:
+    """What a line of prose ends on where that is more than a number: a formula between dollars, or one in plain text.
+
+    Its last number alone is another answer: 4 of `$\\frac{3}{4}$` or of 3π/4.
+    """
+    found = [formula for formula in _INLINE_MATH.finditer(line) if not _VARIABLE.fullmatch(formula[1] or formula[2])]
+    plain = _last(_PLAIN_FORMULA, line)
+    last = found[-1] if found else plain
+    if last and plain and plain.start() > last.end():
+        last = plain
+    if last is None or _DENIED.search(line, 0, last.start()) or _UNSETTLED.search(line, 0, last.start()):
+        return None
+    if _NUMBER.search(line, last.end()):
+        return None
+    if plain is not None and last is plain:
+        return fraction_in_words(plain.group()) or plain.group().rstrip(".,")
+    first = len(found) - 1
+    while first > 0 and _JOINED.fullmatch(line, found[first - 1].end(), found[first].start()):
+        first -= 1
+    return ", ".join((formula[1] or formula[2]).strip() for formula in found[first:])
 
 
 def _last_number(line: str) -> str | None:
@@ -257,6 +250,8 @@ def _answer_in(line: str) -> str | None:
             last += 1
         return ", ".join((formula[1] or formula[2]).strip() for formula in formulas[first:last])
     words = len(_PROSE_WORD.findall(line))
+    if words and _PLAIN_FORMULA.match(line) and (formula := _last_formula(line)):
+        return formula
     quantity = _QUANTITY.fullmatch(line)
     if quantity and (tail := quantity["tail"]) and (_REMARK.match(tail) or not tail[0].isascii()):
         return (quantity["number"] + quantity["unit"]).rstrip(",")

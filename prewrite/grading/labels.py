@@ -13,8 +13,9 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TypeVar
 
-from prewrite.grading.extract import ANSWER_IS, ANSWER_WORDS, answer_part, boxed_answers
+from prewrite.grading.extract import ANSWER_IS, ANSWER_WORDS, boxed_answers
 from prewrite.grading.negation import DOUBT, GIVEN, JOINT, REJECTED, senses
+from prewrite.grading.reply import answer_part
 
 Label = TypeVar("Label", str, int)
 
@@ -51,13 +52,13 @@ _FILLER = (
     r"|now)[\s(\[{:]+)*"
 )
 _STATES = re.compile(
-    rf"(?:(?:{ANSWER_WORDS}|label|sentiment|category|class|topic|option|choice|prediction|rating|score|verdict|classification"
+    rf"(?:(?:{ANSWER_WORDS}|主题|主題|类别|類別|标签|標籤|情感|分类|分類|label|sentiment|category|class|topic|option|choice|prediction|rating|score|verdict|classification"
     rf"|output|result|conclusion|decision|pick)\)?(?:{ANSWER_IS}|\s+(?:would be|must be|should be)|\s*->)"
     r"|(?:(?<![\w'])(?:i|we)(?:'d| would| will|'ll|'m| am|'re)?|(?:^|[.!\n]))\s*(?:pick|choos|select|go(?:ing)? with"
     r"|say|vot|answer|settl|opt|lean|decid|rat|classify|label|giv|scor|assign)(?:e|ing)?(?: (?:it|this)(?: \w+)?)?"
     r"(?: (?:for|on|towards?))?"
-    r"|must be|has to be|(?:^|[.,;!?\n])\s*(?:so|thus|hence|therefore"
-    r"|leaving)\b,?(?: it(?: is|'s))?"
+    r"|must be|has to be|(?:belong|fall|fit)s? (?:in|to|into|under)|(?:^|[.,;!?\n])\s*(?:so|thus|hence|therefore"
+    r"|(?:that |which )?leav(?:ing|es))\b[,:]?(?: it(?: is|'s))?"
     rf"|选择?|選){_FILLER}$"
 )
 _STATED_AFTER = re.compile(
@@ -81,6 +82,18 @@ _LEAD_IN = r"(?:[^\n.:]{0,40}(?::|\bis\b)\s*)?"
 _OPENING = re.compile(r"\s*\W{0,3}" + _LEAD_IN + r"\W{0,3}")
 _END_OF_STATEMENT = re.compile(r"\s*[).:,;\]\n]|\s*-\s")
 _BOLD_END = re.compile(r"(?:\*\*|__)([^*_\n]{1,80})(?:\*\*|__)[\s.!]*$")
+_TAKEN_BACK = re.compile(
+    r"\b(?:wait|actually|hold on|hmm|scratch that|correction|on (?:second|closer|further)"
+    r"|re-?(?:read|consider|think|look)(?:ing)?|let me (?:re\w+|correct|fix)"
+    r"|take (?:that|it) back|i was wrong|my mistake|sorry)\b", re.IGNORECASE,
+)  # fmt: skip
+_CORRECTED = re.compile(
+    r"(?:^|[.!?;,\n—–-])\s*(?:(?:but|no,?|oh,?) )?(?:wait|hold on|scratch that|correction|on (?:second thought"
+    r"|reflection)|my mistake|i was wrong|let me (?:re\w+|correct))\b", re.IGNORECASE,
+)  # fmt: skip
+_SCALE_TOLD = re.compile(r"(?i)\bscale (?:of |from |running )*\d+ ?(?:to|-|through) ?\d+")
+_NUMBER_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+_RATING_IN_WORDS = re.compile(rf"(?i)\b({'|'.join(_NUMBER_WORDS)})(?= (?:stars?|points?|out of)\b)")
 _LEAST_EXPLANATION = 2
 _LONGEST_LEAD_IN = 80
 
@@ -113,6 +126,9 @@ def find_label(text: str | None, labels: Sequence[Label]) -> Label | None:
     - abbreviations, other word forms and words outside the set are no labels.
     """
     raw = answer_part(text)
+    *_, corrected = 0, *(match.end() for match in _CORRECTED.finditer(raw))
+    if corrected and (label := find_label(raw[corrected:], labels)) is not None:
+        return label
     if (exact := {str(label): label for label in labels}.get(raw.strip())) is not None:
         return exact
     reply = _fold(raw)
@@ -157,6 +173,8 @@ def _fold(text: str) -> str:
     text = unicodedata.normalize("NFC", unicodedata.normalize("NFKC", text.replace("\u00b4", "'")))
     for pattern, replacement in _FOLDS:
         text = pattern.sub(replacement, text)
+    text = _SCALE_TOLD.sub("scale", text)
+    text = _RATING_IN_WORDS.sub(lambda word: str(_NUMBER_WORDS.index(word[1].lower())), text)
     return text.translate(_LETTERS).strip()
 
 
@@ -196,15 +214,21 @@ def _pattern(labels: tuple) -> tuple[re.Pattern[str], dict[Fraction, object]]:
     """What finds the labels, longer ones first, and the labels that are numbers by value. Groups: `l0`, `l1`, ... as in
     `labels`, or `number` and `scale`."""
     forms = {index: _fold(str(label)) for index, label in enumerate(labels)}
+    may_drop = len(set(map(_bare, forms.values()))) == len(set(forms.values()))  # accents, as capitals often do
     numbers = {Fraction(form): labels[index] for index, form in forms.items() if _NUMERIC.fullmatch(form)}
     words = sorted(
         (index for index, form in forms.items() if not _NUMERIC.fullmatch(form)), key=lambda i: -len(forms[i])
     )
-    alternatives = [f"(?P<l{index}>{_label_pattern(forms[index])})" for index in words]
+    alternatives = [f"(?P<l{index}>{_label_pattern(forms[index], may_drop)})" for index in words]
     return re.compile("|".join([_NUMBER if numbers else "(?P<number>(?!))(?P<scale>)", *alternatives])), numbers
 
 
-def _label_pattern(form: str) -> str:
+def _bare(text: str) -> str:
+    """The text without accents."""
+    return "".join(letter for letter in unicodedata.normalize("NFD", text) if not unicodedata.combining(letter))
+
+
+def _label_pattern(form: str, may_drop_accents: bool) -> str:
     starts = "" if re.match(f"[{_UNSPACED}]", form) else _WORD_STARTS
     ends = "" if re.match(f"[{_UNSPACED}]", form[-1:]) else _WORD_ENDS
     if len(form) == 1 and not starts:
@@ -216,8 +240,12 @@ def _label_pattern(form: str) -> str:
         )
     parts = _SEPARATORS.split(form)
     joined = all(len(part) > 1 or part.isdigit() for part in parts)
+    if "/" in form and all(len(part) > 2 for part in parts):  # Sci/Tech is also Science and Technology
+        return starts + r"(?i:" + _SEPARATED.join(rf"{re.escape(part)}\w*" for part in parts) + ")" + ends
     spaced = re.sub(r"(\\&|/)", r"\\s*\1\\s*", re.escape(form))
     pattern = _SEPARATED.join(map(re.escape, parts)) if joined else re.sub(r"(?:\\[ -]|_)+", r"[\\s_-]+", spaced)
+    if may_drop_accents:
+        pattern = "".join(c if (bare := _bare(c)) == c or len(bare) != 1 else f"[{c}{bare}]" for c in pattern)
     return f"{starts}(?i:{pattern}){ends}"
 
 
@@ -234,6 +262,8 @@ def _opening_label(reply: str, meant: list[tuple[_Mention, object]]) -> object:
         return None
     ends, starts = [one.end for one, _ in meant], [one.start for one, _ in meant[1:]]
     outside = " ".join(reply[end:start] for end, start in zip(ends, [*starts, len(reply)], strict=True))
+    if len(meant) > 1 and _TAKEN_BACK.search(outside):
+        return None
     explanation = [word for word in re.findall(r"[^\W\d_]+", outside) if word.lower() not in ("or", "and")]
     return label if opens and len(explanation) >= _LEAST_EXPLANATION else None
 

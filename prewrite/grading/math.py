@@ -14,8 +14,9 @@ from fractions import Fraction
 from functools import lru_cache
 
 from prewrite.grading.expressions.parser import MAX_LENGTH
-from prewrite.grading.extract import answer_part, boxed_answers, is_cut_off, stated_answer
+from prewrite.grading.extract import boxed_answers, is_cut_off, stated_answer
 from prewrite.grading.pool import shared_pool
+from prewrite.grading.reply import answer_part
 
 LEAST_BUDGET_S, BUDGET_S_A_PAIR = 15.0, 0.1
 

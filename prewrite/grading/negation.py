@@ -12,8 +12,10 @@ _NO_CUE = re.compile(
     r"\b(?:not (?:only|just|merely|simply|to mention|surprising\w*)"
     r"|(?:no|without|beyond|leaves? no|not) (?:an?y? |the |all )?(?:\w+ (?:of an? |of )?)?"
     r"(?:doubt|question|hesitation|reservations?|exception|ambiguity|denying|mistaking|mistake)"
-    r"|nothing (?:but|other than|short of|less than)|(?:cannot|can't|can not|couldn't|hard to|impossible to)"
-    r" (?:deny|be denied|miss|help but|but|be (?:more|any)|dispute)|(?:never|not|n't) fails? to"
+    r"|nothing (?:but|other than|short of|less than)|(?:cannot|can't|can not|couldn't|could not|hard to|impossible to)"
+    r" (?:possibly )?(?:deny|be denied|miss|help but|but|dispute|be (?:more|any(?!thing)|anything"
+    r" (?:but|other|except)))"
+    r"|(?:never|not|n't) fails? to|(?:(?:would|should|do|does|did)(?: not|n't)|never) hesitates?"
     r"|if (?:i|we) (?:had|have|must)|if (?:forced|pressed|asked|anything))\b|不[仅僅但只错錯]|非常|毫?[无無]疑"
 )
 _SHORT_NOT = r"n't\b|\b(?:do|does|did|is|was|are|ca|wo|would|should|could)nt\b"
@@ -21,10 +23,14 @@ _NOT = (
     r"\b(?:not|never|hardly|scarcely|barely|rarely|seldom|neither|nor|no longer|ain'?t|cannot|far from|impossible"
     r"|rather than|instead of|as opposed to|unlike|nothing|anything but|nowhere near|less than|opposite of"
     r"|(?:in|by|under|on) no (?:means|way|sense|respect|circumstances|account)"
+    r"|fail(?:s|ed)? to|without(?: (?:being|sounding|seeming))?|ni|noch|nem|né|ani|ни"
+    r"|nicht|kein(?:e[nmrs]?)?|niet|geen|ikke|inte|не|(?:n'|ne )\w+ (?:pas|plus|point|jamais)|no (?:es|era|parece|son)"
+    r"|não (?:é|era|parece)|non (?:è|era|sembra)"
     rf"|(?:reject|exclud|eliminat|discard)\w*|rul(?:e|es|ed|ing) out)\b|{_SHORT_NOT}"
 )
 _BETWEEN = (
-    r"(?:\s+(?:an?|the|any|really|very|all|at|quite|clearly|exactly|particularly|too|so|that|actually|necessarily|entirely"
+    r"(?:\s+(?:(?:think|believe|feel|say)\s+(?:that\s+)?(?:this|the|that)\s+\w+\s+(?:is|was|seems|sounds|counts\s+as)"
+    r"|eine?|une?|una?|een|en|um|sehr|très|muy|molto|muito|an?|the|any|really|very|all|at|quite|clearly|exactly|particularly|too|so|that|actually|necessarily|entirely"
     r"|fully|truly|overly|especially|remotely|even|in|way|think|believe|say|find|it|this|it's|is|was|be|been|being"
     r"|sentiment|options?|choices?|answer|label|either|out|as|to|me|us|go|far|see|seem|appear|look|sound|strike|come|across"
     r"|(?:call|describe|classif[iy]|consider|label|rate|regard|view|interpret|characteri[sz]e|read|seen|taken)(?:l?ed|d)?))*"
@@ -45,7 +51,7 @@ _CUE = re.compile(
 )
 _CLAUSE_END = re.compile(
     r"[.!?;,\n)。]|(?<!\bnot)(?<!\bnot )[:(]|\b(?:and|yet|because|since|so|though|although|while|however)\b"
-    r"|(?<!anything )\bbut\b"
+    r"|(?<!anything )\bbut\b|\b(?:sino|sondern|maar|mais|senão|а|но)\b"
 )
 _REJECTED_AFTER = re.compile(
     r"[^\S\n]*(?P<one>(?:is|was|seems|looks|sounds|does|has)\s+)?(?:(?:are|were|do|have|can|could|would|must)\s+)?"

@@ -5,7 +5,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 
-from prewrite.grading.extract import answer_part
+from prewrite.grading.reply import answer_part
 
 _ARTICLES = {"a", "an", "the"}
 

@@ -7,7 +7,7 @@ task model's name.
 
 import re
 
-from prewrite.grading.extract import CONTROL_TOKEN
+from prewrite.grading.reply import CONTROL_TOKEN
 
 _CONTROL_TOKEN = re.compile(CONTROL_TOKEN)
 

@@ -163,7 +163,6 @@ def main(given: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--config", type=Path, help="of prewrite and untrained (default configs/<task>.json)")
     parser.add_argument("--set", action="append", default=[], metavar="key=value", help="passed on to train.py")
-    parser.add_argument("--no-call-limit", action="store_true", help="a run of ours ends by its config alone")
     parser.add_argument("--side-by-side", type=int, default=1, help="runs of ours at a time (default 1)")
     parser.add_argument("--table", action="store_true", help="only print the table of what is there")
     arguments = parser.parse_args(given)

@@ -69,9 +69,8 @@ def run_command(bench: Bench, budget: int, folder: Path, settings: dict[str, Any
         "task_model.base_url": urls[0] if len(urls) == 1 else urls,
         "task_model.model": arguments.model,
         "task_model.max_tokens": arguments.max_tokens,
+        "budget.max_task_calls": budget,
     }
-    if not arguments.no_call_limit:
-        shared["budget.max_task_calls"] = budget
     told = [f"{key}={json.dumps(value)}" for key, value in (shared | settings).items()]
     return [
         *(sys.executable, "-m", "deepspeed.launcher.runner", "--num_gpus", "1", "--master_port", str(free_port())),

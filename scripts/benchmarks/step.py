@@ -35,6 +35,7 @@ from prewrite.rewards.base import Reward
 from prewrite.tasks import get_task
 from prewrite.training.engines import Engines
 from prewrite.training.objectives.base import WeightedReward
+from prewrite.training.objectives.requests import Request, Requests
 from prewrite.training.objectives.rewrite import Rewrite
 from prewrite.training.objectives.rewrite_data import RewriteData
 from prewrite.training.progress import Progress
@@ -123,23 +124,31 @@ def parity_reward(samples: Sequence[Sample], rows: Sequence[InstructionRow]) -> 
     return [parity(sample.completion_ids) for sample in samples]
 
 
+class PlainRequests(Requests):
+    """Each problem as the peer asks it, one user turn, with no words of ours around it."""
+
+    def draw(self, index: int, key: str) -> Request:
+        text = self.data.rows[index].instruction
+        return Request(chat_request(text, self.tokenizer), text)
+
+
 def measure_ours(config: Config, world: distributed.World, problems: Sequence[str], warmup: int) -> Measured | None:
     """Our side, on every rank; None on all but the first. The last step is not counted: it saves the checkpoint."""
     rows = [InstructionRow(problem, "gsm8k") for problem in problems]
     tokenizer = load_tokenizer(config.policy)
-    requests = [chat_request(problem, tokenizer) for problem in problems]
     with contextlib.ExitStack() as stack:
         policy = Policy(config.policy, config.training, world, temperature=config.rollout.temperature)
         sampler = Sampler(config.policy, config.rollout, tokenizer, world, seed=config.seed)
         stack.callback(sampler.close)
         task_model = stack.enter_context(TaskModel(config.task_model, base_url=NOWHERE))
         reward = WeightedReward(Reward("parity", parity_reward), 1.0, {})
+        progress = Progress()
         data = RewriteData(rows, [], {"gsm8k": get_task("gsm8k")}, [reward], {"gsm8k": []}, {})
-        objective = Rewrite(config, data, requests, [], task_model, None)
+        objective = Rewrite(config, data, PlainRequests(config, data, tokenizer), [], task_model, None, progress)
         meter = stack.enter_context(PhaseMeter())
         recorder = Recorder(config) if world.is_main else None
         engines = Engines(world, tokenizer, policy, None, sampler, task_model, recorder)
-        trainer = MeasuredTrainer(meter, config, engines, objective, Progress())
+        trainer = MeasuredTrainer(meter, config, engines, objective, progress)
         trainer.run()
         ranks = distributed.gather(trainer.taken)
     if recorder is None:

@@ -26,6 +26,27 @@ OTHER_VALUE = frozenset(("squared", "cubed", "factorial", "tenth", "hundredth", 
 """Words after which a number is another number: never to be dropped like a unit."""
 
 
+_ABOVE = {"a": 1, "an": 1} | {word: value for value, word in enumerate(_ONES[1:10], start=1)}
+_BELOW = {
+    "half": 2,
+    "halve": 2,
+    "third": 3,
+    "quarter": 4,
+    "fourth": 4,
+    "fifth": 5,
+    "sixth": 6,
+    "eighth": 8,
+    "tenth": 10,
+}
+FRACTION_IN_WORDS = rf"\b({'|'.join(_ABOVE)})[ -]({'|'.join(_BELOW)})s?\b"
+
+
+def fraction_in_words(text: str) -> str | None:
+    """ "three quarters" as "3/4"; None for anything else."""
+    words = re.fullmatch(f"(?i:{FRACTION_IN_WORDS})", text)
+    return f"{_ABOVE[words[1].lower()]}/{_BELOW[words[2].lower()]}" if words else None
+
+
 def number_in_words(words: str) -> int | None:
     """The natural number below 10^15 that the words spell ("one hundred and five", "two million"), else None."""
     total, group, last_scale, last = 0, 0, 10**15, ""

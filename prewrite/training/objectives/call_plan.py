@@ -8,6 +8,7 @@ from prewrite.training.objectives.rewrite_data import RewriteData
 from prewrite.types import Example, InstructionRow
 
 TEST_SHARE = 0.1  # of all calls, at most
+LOOK_SHARE = 0.05  # of all calls, at most, of one rewrite of each row
 TYPICAL_GAIN, TYPICAL_DISCORDANT = 0.05, 0.27  # of which the power is told
 
 
@@ -27,6 +28,14 @@ def race_examples(config: Config, data: RewriteData, row: InstructionRow) -> Seq
     return [*dev_parts(config, data, row)[0], *train]
 
 
+def look_examples(config: Config, data: RewriteData, row: InstructionRow) -> Sequence[Example]:
+    """The first examples of a race, which a look asks on too: eval_examples, or as many as LOOK_SHARE pays for."""
+    wanted, most = config.selection.eval_examples, config.budget.max_task_calls
+    if most is not None:
+        wanted = max(1, min(wanted, int(LOOK_SHARE * most / len(data.rows))))
+    return race_examples(config, data, row)[:wanted]
+
+
 def test_rows(config: Config, data: RewriteData, row: InstructionRow) -> int:
     """Examples of a row's test: its part of dev, or as many as TEST_SHARE of the calls pays for."""
     kept, most = len(dev_parts(config, data, row)[1]), config.budget.max_task_calls
@@ -38,9 +47,7 @@ def look_calls(config: Config, data: RewriteData) -> int:
     rewrites = 1 + config.selection.num_sampled
     if not data.dev:
         return rewrites * len(data.held_out_rows)
-    return sum(
-        rewrites * min(config.selection.eval_examples, len(dev_parts(config, data, row)[0])) for row in data.rows
-    )
+    return sum(rewrites * len(look_examples(config, data, row)) for row in data.rows)
 
 
 def race_calls(config: Config, data: RewriteData, spent: int) -> int:

@@ -1,5 +1,6 @@
 """What is known of every instruction of every row: all verdicts that were paid for, and what they make of it."""
 
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -8,7 +9,7 @@ from prewrite.config import Config
 from prewrite.evaluation.summary import summarise
 from prewrite.reporting.journal import Journal
 from prewrite.tasks.base import Task
-from prewrite.training.objectives.call_plan import race_examples
+from prewrite.training.objectives.call_plan import look_examples, race_examples
 from prewrite.training.objectives.estimate import Estimate, estimate_worth
 from prewrite.training.objectives.rewrite_data import RewriteData, row_names
 from prewrite.training.progress import Candidate, Progress, RowMemory
@@ -116,11 +117,12 @@ class Ledger:
             return evaluate(questions, self.task_model, scoring=self.scoring, progress=progress)
 
     def mean(self, index: int, texts: Sequence[str]) -> float:
-        """The mean score of some instructions over the examples of a look; a failed call counts as wrong."""
+        """The mean score of the usable ones of `texts` over a look's examples; a failed call counts as wrong."""
         row, known = self.data.rows[index], self.of(index).dev
-        looked = [example.id for example in self.race_examples[index][: self.config.selection.eval_examples]]
-        values = [self.value[row.dataset_name](known[text][example]) for text in texts if text for example in looked]
-        return sum(values) / len(values) if values else float("nan")
+        looked = [example.id for example in look_examples(self.config, self.data, row)]
+        return statistics.fmean(
+            self.value[row.dataset_name](known[text][example]) for text in texts if text for example in looked
+        )
 
     def entry(self, index: int, text: str, worth: Mapping[str, Estimate], beside: str) -> dict[str, Any]:
         """What best.json says of an instruction: the estimate, and the scores on the examples that another one has too,

@@ -13,7 +13,7 @@ from prewrite.evaluation.statistics import mcnemar_test, paired_permutation_test
 from prewrite.reporting.console import outcome
 from prewrite.reporting.journal import Journal
 from prewrite.rewards import Skip
-from prewrite.training.objectives.call_plan import dev_parts, test_rows
+from prewrite.training.objectives.call_plan import dev_parts, look_examples, test_rows
 from prewrite.training.objectives.estimate import Estimate, ranked
 from prewrite.training.objectives.ledger import Ledger
 from prewrite.training.objectives.race import Round, plan_race, race_cost, run_race
@@ -65,7 +65,7 @@ class Selection:
             for source, texts in (("greedy", greedy[index]), ("sampled", sampled[index])):
                 self.ledger.add(index, texts, step, source)
                 self._look(index, texts, source, step)
-                if texts:
+                if any(texts):
                     shown[f"dev_{source}{'_mean' if source == 'sampled' else ''}/{name}"] = self.ledger.mean(
                         index, texts
                     )
@@ -235,7 +235,7 @@ class Selection:
         self.duels.append({"row": self.ledger.names[index], "where": where, **asdict(duel)})
 
     def _look(self, index: int, texts: Sequence[str], source: str, step: int) -> None:
-        examples = self.ledger.race_examples[index][: self.config.selection.eval_examples]
+        examples = look_examples(self.config, self.data, self.data.rows[index])
         self.ledger.ask(index, texts, examples, source)
         for text in dict.fromkeys(filter(None, texts)):
             self.ledger.write_line(index, text, source, step, None)

@@ -233,6 +233,8 @@ class Silent:
 
     def write_best(self, best) -> None: ...
 
+    def write_wins_losses(self, duels) -> None: ...
+
 
 def test_power_is_what_the_console_promises() -> None:
     assert paired_power(700, 0.05, 0.27) == pytest.approx(0.80, abs=0.03)
@@ -286,7 +288,7 @@ def test_best_json_asks_as_it_was_measured(journal: Journal) -> None:
     assert use["labels"] == ["negative", "positive"]
     assert json.dumps(use["sample_request"], sort_keys=True) in sent
     assert use["sample_gold"] == "positive"
-    assert best_of(journal)["run"] == str(journal.folder)
+    assert best_of(journal)["run"] == CONFIG.run_name
 
 
 def test_wins_and_losses_say_where_best_and_initial_differ(journal: Journal) -> None:

@@ -65,6 +65,8 @@ class World:
 
     def write_best(self, best: Any) -> None: ...
 
+    def write_wins_losses(self, duels: Any) -> None: ...
+
 
 def quantile(chance: float) -> float:
     """The number below which (1 - LUCK) U + LUCK V, with U and V uniform on [0, 1], lies with this chance."""

@@ -256,7 +256,7 @@ class Selection:
                 "test": None if memory.claim is None else vars(memory.claim),
                 "task": row.dataset_name,
                 "config_hash": self.config_hash,
-                "run": str(self.journal.folder),
+                "run": self.config.run_name,
                 "policy": self.config.policy.model,
             }
         self.journal.write_best(entries)

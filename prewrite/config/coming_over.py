@@ -115,6 +115,7 @@ MOVED = (
         "selection.eval_steps",
         "0 = only after the last step",
     ),
+    _moved("benchmarks", "evaluation.benchmarks", "measured once, at the end, as evaluate.py does"),
     _moved("save_strategy", "training.save_steps"),
     _moved("save_only_model", "", "a checkpoint always holds what a resume needs, beside the model"),
     _moved("overwrite_output_dir resume_from_checkpoint", "", "train.py --overwrite, train.py --resume"),
@@ -151,7 +152,7 @@ MOVED = (
         "a checkpoint is a model folder, to be uploaded by hand; leave it out",
     ),
     _moved(
-        "shuffle_dataset remove_unused_columns disable_dropout benchmarks callbacks",
+        "shuffle_dataset remove_unused_columns disable_dropout callbacks",
         "",
         "nothing here does that; leave it out",
     ),

@@ -358,6 +358,29 @@ def test_a_run_ends_with_its_report(
     assert f"the outcome\nreport: {folder / 'report.html'}\n" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("look", [{"dev_best/toy": 0.5}, {}], ids=["look", "no look"])
+def test_a_look_on_the_way_writes_the_report(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, look: dict[str, float]
+) -> None:
+    monkeypatch.setattr(trainer, "rollout_metrics", lambda *_: {"distinct_rewrites": 1.0})
+    one = SimpleNamespace(
+        config=load_config("configs/quickstart.json", []),
+        engines=SimpleNamespace(
+            sampler=SimpleNamespace(sleep=lambda: None),
+            journal=SimpleNamespace(folder=folder, write_rollouts=lambda *_, **__: None),
+        ),
+        updater=SimpleNamespace(count=lambda _: 0, updates=lambda *_: iter(())),
+        progress=SimpleNamespace(step=1, alike_batches=0),
+        num_generations=2,
+        total_steps=3,
+        look=look,
+        _learning_rate=None,
+    )
+    one._collect, one._batch, one._due = (lambda: ([], 0)), (lambda _: None), (lambda *_: False)
+    trainer.Trainer._train_on_fresh_rollouts(one, SimpleNamespace())  # type: ignore[arg-type]  # a batch of no step
+    assert (folder / "report.html").is_file() == bool(look)
+
+
 EVALUATION = {
     "task": "toy",
     "test_split": "toy test",

@@ -11,6 +11,7 @@ import pytest
 
 from prewrite.config import TaskModelSettings
 from prewrite.engine.task_model import TaskModel
+from prewrite.errors import UserError
 from prewrite.evaluation.kept import KeptAnswers
 from prewrite.types import Call
 from tests.fault_server import FaultServer, Reply, completion, echo, query_of
@@ -136,3 +137,13 @@ def test_ctrl_c_says_that_the_answers_are_kept(tmp_path: Path) -> None:
     assert "the same command asks only what has no answer yet" in err
     assert "Traceback" not in err
     assert not (tmp_path / "evaluation_sentiment.json").exists()
+
+
+def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "no folder" / "rows.jsonl"
+    with (
+        FaultServer(echo) as server,
+        TaskModel(SETTINGS, base_url=server.base_url) as task_model,
+        pytest.raises(UserError, match="could not be written"),
+    ):
+        KeptAnswers(path, SETTINGS, lambda: task_model).ask([Call("a")])

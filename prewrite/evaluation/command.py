@@ -227,7 +227,8 @@ def _result_file(arguments: argparse.Namespace, task: Task, files: Sequence[Path
         out = (first if first.is_dir() else first.parent) / name
     else:
         folder = Path("evaluations", setup.task_model.model.strip("./").replace("/", "_"))
-        folder.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(OSError):  # told below
+            folder.mkdir(parents=True, exist_ok=True)
         out = folder / name
     is_taken = os.path.lexists(out) and (out.is_symlink() or not out.is_file())  # a rename would replace a device
     if is_taken or not os.access(out.parent, os.W_OK):

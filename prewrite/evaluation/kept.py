@@ -12,6 +12,7 @@ from prewrite.config import TaskModelSettings
 from prewrite.engine.task_endpoint import TaskModelStats
 from prewrite.engine.task_model import TaskModel
 from prewrite.engine.task_wire import request_body
+from prewrite.errors import UserError
 from prewrite.tasks.files import read_rows
 from prewrite.types import Answer, Call
 from prewrite.writing import append_line, write_whole
@@ -54,7 +55,12 @@ class KeptAnswers:
         if missing:
             if not self._is_open:
                 self._before, self._is_open = replace(self._task_model().stats), True
-            self._task_model().ask(missing, progress=progress, on_answer=keep)
+            try:
+                self._task_model().ask(missing, progress=progress, on_answer=keep)
+            except OSError as error:
+                raise UserError(
+                    f"{self.path} could not be written ({error}); what it holds is not asked again"
+                ) from error
         return without_cut_thoughts([self._answers.get(key) or failed[key] for key in map(self._key, calls)])
 
     def ask_ahead(self, calls: Sequence[Call]) -> None:

@@ -16,15 +16,16 @@ nvidia-smi -L >/dev/null 2>&1 || marks=(-m "not gpu")
 
 echo "test: ruff"
 ruff check
-echo "test: pyright, on one core beside pytest; its findings come last"
+echo "test: pyright, beside pytest; its findings come last"
 types=$(mktemp)
 trap 'rm -f "$types"' EXIT
 PYRIGHT_PYTHON_IGNORE_WARNINGS=1 pyright >"$types" 2>&1 &
 pyright=$!
 echo "test: pytest"
+# Two workers share out the files. Each process has one thread: several that spin on few cores take several times as long.
 # A test that hangs (ranks waiting for one another) is ended with a traceback of every thread.
 tests=0
-pytest --timeout 600 "${marks[@]}" "$@" || tests=$?
+OMP_NUM_THREADS=1 pytest -n 2 --dist loadfile --no-loadscope-reorder --timeout 600 "${marks[@]}" "$@" || tests=$?
 wait "$pyright" || { cat "$types"; echo "test: pyright found faults"; exit 1; }
 cat "$types"
 exit "$tests"

@@ -16,6 +16,12 @@ VOCABULARY = 4096  # on a CPU, of SmolLM2's 49,152: the whole embedding's gradie
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with slow tests first: two workers that share out the files (scripts/test.sh) then end together."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 def save_tokenizer(folder: str) -> Any:
     """SmolLM2's tokenizer, on a CPU with its first VOCABULARY tokens: merges make tokens in the ids' order."""
     import torch

@@ -7,9 +7,11 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from unittest import mock
 
 import psutil
 
+import train
 from prewrite.engine.distributed import free_port
 
 ROOT = Path(__file__).parent.parent
@@ -66,8 +68,11 @@ def start_nodes(
 
 
 def start(command: Sequence[str], *, ranks: int = 1, cwd: Path = ROOT, **environment: str) -> subprocess.Popen[str]:
-    """A process in a session of its own, in the project's root, with the machine's cores shared out over the ranks."""
-    threads = str(max(1, (os.cpu_count() or 2) // ranks))
+    """A process in a session of its own, in the project's root.
+
+    Its threads are OMP_NUM_THREADS, as the tests have it, else the machine's cores are shared out over the ranks.
+    """
+    threads = os.environ.get("OMP_NUM_THREADS") or str(max(1, (os.cpu_count() or 2) // ranks))
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return subprocess.Popen(
         list(command),
@@ -78,6 +83,18 @@ def start(command: Sequence[str], *, ranks: int = 1, cwd: Path = ROOT, **environ
         text=True,
         start_new_session=True,
     )
+
+
+def train_here(*arguments: str) -> int:
+    """The exit code of train.py run in this process, where torch is loaded; it leaves no handler or variable behind."""
+    handlers = {signum: signal.getsignal(signum) for signum in train.SIGNALS}
+    argv = mock.patch.object(sys, "argv", ["train.py", *arguments])
+    try:
+        with argv, contextlib.chdir(ROOT), mock.patch.dict(os.environ):  # a run makes itself a world of one there
+            return train.main()
+    finally:
+        for signum, handler in handlers.items():
+            signal.signal(signum, handler)
 
 
 def finish(process: subprocess.Popen[str], timeout: float = 600) -> tuple[int, str, str]:

@@ -1,7 +1,7 @@
 """Saves checkpoints of a small model over and over, each in a process that is killed at another operation on a file.
 
     python -m tests.saver everywhere OUTPUT_DIR          prints a JSON line a kill: the operation, what is whole then
-    python -m tests.saver once OUTPUT_DIR                one save more, into the run folder there
+    python -m tests.saver once OUTPUT_DIR                one save more, into the run folder there; or `thrice`
     python -m tests.saver fails OUTPUT_DIR RANK STORE    a rank of two, of which the second cannot write its file
 
 Everything but the policy, whose weights are those of a random model without DeepSpeed, is the run's own.
@@ -128,7 +128,9 @@ def main(kind: str, output_dir: str, rank: str = "0", store: str = "") -> int:
         if kind == "fails":
             save_where_one_fails(output_dir, int(rank))
         else:
-            {"everywhere": kill_everywhere, "once": save_once}[kind](output_dir)
+            work = {"everywhere": kill_everywhere, "once": save_once, "thrice": save_once}[kind]
+            for _ in range(3 if kind == "thrice" else 1):
+                work(output_dir)
     except UserError as error:
         print(f"saver.py: {error}", file=sys.stderr)
         return 2

@@ -1,10 +1,9 @@
 """Answers are written down before they are used: nothing that was answered is asked, or counted, twice."""
 
 import json
+import multiprocessing
 import resource
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -131,22 +130,22 @@ def test_a_failed_call_is_asked_again(tmp_path: Path) -> None:
             assert one.ask(calls("a"))[0].text == "yes"
 
 
-APPEND = """
-import sys
-from pathlib import Path
-from prewrite.engine.answers import Answers
-from prewrite.types import Answer
-answers = Answers()
-answers.open(Path(sys.argv[1]), rank=int(sys.argv[2]), ranks=4)
-for number in range(300):
-    answers.add(bytes([int(sys.argv[2]), number // 256, number % 256]), Answer("x" * 997 * (number % 7)))
-"""
+def append(path: Path, rank: int) -> None:
+    answers = Answers()
+    answers.open(path, rank=rank, ranks=4)
+    for number in range(300):
+        answers.add(bytes([rank, number // 256, number % 256]), Answer("x" * 997 * (number % 7)))
 
 
 def test_ranks_that_write_at_once_lose_no_line(tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
-    ranks = [subprocess.Popen([sys.executable, "-c", APPEND, str(path), str(rank)]) for rank in range(4)]
-    assert [rank.wait(120) for rank in ranks] == [0] * 4
+    forked = multiprocessing.get_context("fork")  # torch is loaded
+    ranks = [forked.Process(target=append, args=(path, rank)) for rank in range(4)]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join(120)
+    assert [rank.exitcode for rank in ranks] == [0] * 4
     assert sorted(line["key"] for line in lines(path)) == sorted(
         bytes([rank, number // 256, number % 256]).hex() for rank in range(4) for number in range(300)
     )

@@ -1,19 +1,14 @@
 """What train.py refuses: one message that says what to put right, exit code 2, before a model loads."""
 
-import contextlib
 import json
-import os
-import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from unittest import mock
 
 import pytest
 
-import train
 from tests.fault_server import FaultServer, Reply
-from tests.launching import MODEL, ROOT, SMALL, finish, launched, start, with_settings
+from tests.launching import MODEL, SMALL, finish, launched, start, train_here, with_settings
 
 Refuse = Callable[..., str]
 MODEL_FILES = ("config.json", "tokenizer_config.json", "tokenizer.json")
@@ -27,27 +22,13 @@ def the_one_message(code: int, stderr: str) -> str:
     return stderr
 
 
-@contextlib.contextmanager
-def signal_handlers_restored() -> Iterator[None]:
-    handlers = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for signum, handler in handlers.items():
-            signal.signal(signum, handler)
-
-
 @pytest.fixture
-def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refuse:
+def refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Refuse:
     """The message of the quickstart with these settings. train.py's main runs in this process: torch loads once."""
 
     def refuse(*settings: str) -> str:
         # Where nothing listens: what is not refused ends there, and does not train.
-        arguments = [*SMALL, *with_settings(f"output_dir={tmp_path}", *NO_ENDPOINT, *settings)]
-        monkeypatch.setattr(sys, "argv", ["train.py", *arguments])
-        monkeypatch.chdir(ROOT)
-        with signal_handlers_restored(), mock.patch.dict(os.environ):  # a run makes itself a world of one there
-            code = train.main()
+        code = train_here(*SMALL, *with_settings(f"output_dir={tmp_path}", *NO_ENDPOINT, *settings))
         return the_one_message(code, capsys.readouterr().err)
 
     return refuse
@@ -95,9 +76,7 @@ def test_a_fault_that_every_rank_meets_is_told_by_the_first_of_a_machine(
 ) -> None:
     monkeypatch.setenv("RANK", "8")
     monkeypatch.setenv("LOCAL_RANK", rank)
-    monkeypatch.setattr(sys, "argv", ["train.py", "--config", "no/such/config.json"])
-    with signal_handlers_restored():
-        assert train.main() == 2
+    assert train_here("--config", "no/such/config.json") == 2
     assert capsys.readouterr().err.count("train.py: ") == told
 
 

@@ -27,7 +27,7 @@ from prewrite.training.objectives.selection import Selection
 from prewrite.training.progress import Progress
 from prewrite.types import Call, Example, InstructionRow, Rollout, Sample
 from tests.fault_server import FaultServer, Reply, completion
-from tests.launching import MODEL, SMALL, finish, start, with_settings
+from tests.launching import MODEL, SMALL, finish, start, train_here, with_settings
 from tests.test_trackers import INSTALLED, check_tensorboard, check_wandb
 from tests.test_train import a_label, read_lines
 
@@ -265,13 +265,12 @@ def test_an_endpoint_that_needs_retries_is_not_asked_past_the_limit(
     assert best_of(selection)["instruction"]
 
 
-def test_a_dry_run_prints_the_plan_and_asks_nobody(tmp_path: Path) -> None:
+def test_a_dry_run_prints_the_plan_and_asks_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with FaultServer(a_label) as server:
         own = (f"base_url={server.base_url}", "task_model.model=task", f"output_dir={tmp_path}", "max_task_calls=300")
-        command = [sys.executable, "train.py", *SMALL, "--dry-run", *with_settings(*own)]
-        code, stdout, stderr = finish(start(command), timeout=120)
+        assert train_here(*SMALL, "--dry-run", *with_settings(*own)) == 0
         assert server.bodies == []
-    assert code == 0, stderr
+    stdout = capsys.readouterr().out
     assert "task calls by plan" in stdout
     assert "budget.max_task_calls 300" in stdout
     assert list(tmp_path.iterdir()) == []

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -134,19 +135,20 @@ def test_faults_are_one_message_and_leave_nothing(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["damaged", "full", "run"]
 
 
-def hub_command(run: Path, out: Path) -> list[str]:
-    import sys
-
-    command = [sys.executable, "-m", "prewrite.export", str(run), "--out", str(out)]
-    return [*command, "--push-to-hub", "me/rewriter", "--revision", "v2"]
+def push_command(run: Path, out: Path) -> list[str]:
+    return [str(run), "--out", str(out), "--push-to-hub", "me/rewriter", "--revision", "v2"]
 
 
-def test_a_push_sends_every_file_to_the_branch(tmp_path: Path, shallow_model: str) -> None:
+def test_a_push_sends_every_file_to_the_branch(
+    tmp_path: Path, shallow_model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     run, out = run_of(tmp_path, shallow_model), tmp_path / "out"
+    monkeypatch.setenv("HF_TOKEN", "hf_right")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
     with HubServer() as hub:
-        environment = {"HF_ENDPOINT": hub.address, "HF_TOKEN": "hf_right", "HF_HUB_DISABLE_XET": "1"}
-        code, stdout, stderr = finish(start(hub_command(run, out), **environment), timeout=200)
-    assert code == 0, stderr
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.address)  # read at import
+        assert main(push_command(run, out)) == 0
+    stdout = capsys.readouterr().out
     assert f"pushed: {hub.address}/me/rewriter/commit/" in stdout
     assert ("POST", "/api/models/me/rewriter/branch/v2") in hub.asked
     assert {path for _, path in hub.files} >= {"model.safetensors", "README.md", "generation_config.json"}
@@ -160,7 +162,8 @@ def test_a_hub_that_refuses_is_told_before_the_model_is_read(tmp_path: Path, sha
     run, out = run_of(tmp_path, shallow_model), tmp_path / "out"
     with HubServer() as hub:
         environment = {"HF_ENDPOINT": hub.address, "HF_TOKEN": "hf_" + "wrong" * 7, "HF_HUB_DISABLE_XET": "1"}
-        code, stdout, stderr = finish(start(hub_command(run, out), **environment), timeout=200)
+        command = [sys.executable, "-m", "prewrite.export", *push_command(run, out)]
+        code, stdout, stderr = finish(start(command, **environment), timeout=200)
     assert code == 2
     assert "--push-to-hub me/rewriter: " in stderr
     assert "401" in stderr

@@ -1,6 +1,7 @@
 """DeepSpeed ZeRO and vLLM on 1 and 2 CPU ranks: SmolLM2's first layers in float32 at temperature 0.7."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ pytestmark = pytest.mark.slow
 
 def measure(ranks: int, model: str, folder: Path) -> dict:
     out = folder / "probe.json"
-    command = launched(ranks, "tests/ranks/probe.py", model, str(out))
+    arguments = ("tests/ranks/probe.py", model, str(out))
+    command = launched(ranks, *arguments) if ranks > 1 else [sys.executable, *arguments]
     code, stdout, stderr = finish(start(command, ranks=ranks))
     assert code == 0, stdout[-3000:] + stderr[-3000:]
     return json.loads(out.read_text())

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import shutil
 import signal
 import sys
@@ -24,7 +25,7 @@ from prewrite.errors import UserError
 from prewrite.reporting.journal import ANSWERS, Journal
 from prewrite.training.checkpoint import MANIFEST, facts_of, newest_whole
 from prewrite.training.resume import go_back
-from prewrite.training.saving import _drop_old
+from prewrite.training.saving import _drop_old, _faults_told
 from prewrite.training.stopping import Stopping
 from prewrite.types import InstructionRow
 from tests.fault_server import FaultServer
@@ -235,13 +236,14 @@ def told(run: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_a_run_that_is_killed_and_resumed_ends_as_one_that_was_not(
-    tmp_path: Path, talkative_model: str, ranks: int
+@pytest.mark.parametrize(("ranks", "signum"), [(1, signal.SIGTERM), (2, signal.SIGKILL)], ids=["stopped", "killed"])
+def test_a_run_that_is_stopped_or_killed_and_resumed_ends_as_one_that_was_not(
+    tmp_path: Path, talkative_model: str, ranks: int, signum: signal.Signals
 ) -> None:
     """system-017, system-019: rows, rates, moments go on. No answer that was there is asked for again.
 
-    Two ranks train in three stages, each but the first from the base model; the kill is in the second.
+    SIGTERM ends one rank after its step, with the only checkpoint of its start. Two ranks train in three stages, each
+    but the first from the base model; the kill is in the second.
     """
     stages = three_stages(tmp_path) if ranks > 1 else ()
     with FaultServer(a_label) as server:
@@ -249,62 +251,59 @@ def test_a_run_that_is_killed_and_resumed_ends_as_one_that_was_not(
         code, stdout, stderr = finish(start(command, ranks=ranks))
         assert code == 0, stdout[-3000:] + stderr[-3000:]
         asked = len(server.bodies)
-        killed = tmp_path / "killed" / "quickstart"
-        command = training(ranks, tmp_path / "killed", talkative_model, server, *stages)
+        ended = tmp_path / "ended" / "quickstart"
+        saving = ("save_steps=0",) if signum == signal.SIGTERM else ()
+        command = training(ranks, tmp_path / "ended", talkative_model, server, *stages, *saving)
         process = start(command, ranks=ranks)
         deadline = time.monotonic() + 400
-        # Step 3 is written down and no checkpoint has it; its lines must not be there twice.
-        while '"step": 3' not in (lines.read_text() if (lines := killed / "metrics.jsonl").exists() else ""):
+        # At the kill step 3 is written down and no checkpoint has it; its lines must not be there twice.
+        reached = '"step": 1' if signum == signal.SIGTERM else '"step": 3'
+        while reached not in (lines.read_text() if (lines := ended / "metrics.jsonl").exists() else ""):
             assert time.monotonic() < deadline
             assert process.poll() is None
             time.sleep(0.05)
-        os.killpg(process.pid, signal.SIGKILL)
-        finish(process)
-        time.sleep(1)  # what the server has read is in its list by now
-        answered = len((killed / ANSWERS).read_bytes().splitlines())
+        if signum == signal.SIGTERM:
+            process.send_signal(signum)
+            check_stop(ended, finish(process, timeout=120))
+        else:
+            os.killpg(process.pid, signum)
+            finish(process)
+            time.sleep(1)  # what the server has read is in its list by now
+        answered = len((ended / ANSWERS).read_bytes().splitlines())
         under_way = len(server.bodies) - asked - answered
-        latest = max(path.name for path in (killed / "checkpoints").glob("step_*"))
+        latest = max(path.name for path in (ended / "checkpoints").glob("step_*"))
         code, stdout, stderr = finish(start([*command, "--resume"], ranks=ranks))
         assert code == 0, stdout[-3000:] + stderr[-3000:]
-        # Beside what was under way, the killed run's requests are those of the whole one, and a first question a start.
+        # Beside what was under way, the ended run's requests are those of the whole one, and a first question a start.
         assert len(server.bodies) - 2 * asked == under_way
     whole = tmp_path / "whole" / "quickstart"
     assert f"going on after step {int(latest[-1])}, from" in stdout
-    first, second = told(whole), told(killed)
+    first, second = told(whole), told(ended)
     if ranks == 1:
         assert [line["step"] for line in second["metrics.jsonl"]] == [0, 1, 2, 3, 4]
+        rates = {line["learning_rate"] for line in first["metrics.jsonl"] if "learning_rate" in line}
+        assert len(rates) > 2, "the schedule moves"
     else:
-        check_stages(killed, Path(talkative_model), stdout)
+        check_stages(ended, Path(talkative_model), stdout)
     assert any(line.get("grad_norm") for line in first["metrics.jsonl"][3:]), "steps after the checkpoint teach"
-    rates = {line["learning_rate"] for line in first["metrics.jsonl"] if "learning_rate" in line}
-    assert len(rates) > 2, "the schedule moves"
     assert second == first
     for model in ("", "reference"):
         before, ours, theirs = (
             load_file(run / "checkpoints" / step / model / "model.safetensors")
-            for run, step in ((whole, "step_000002"), (whole, "step_000004"), (killed, "step_000004"))
+            for run, step in ((whole, "step_000002"), (whole, "step_000004"), (ended, "step_000004"))
         )
         assert max(float((ours[name] - before[name]).abs().max()) for name in ours) > 1e-5, "weights move"
         assert max(float((ours[name] - theirs[name]).abs().max()) for name in ours) < 1e-6
 
 
-@pytest.mark.slow
-def test_a_signal_ends_the_run_after_its_step_with_a_checkpoint(tmp_path: Path, talkative_model: str) -> None:
-    with FaultServer(a_label) as server:
-        command = training(1, tmp_path, talkative_model, server, "max_steps=2000", "save_steps=0", "eval_steps=0")
-        process = start(command)
-        run = tmp_path / "quickstart"
-        deadline = time.monotonic() + 400
-        while '"step": 1' not in (lines.read_text() if (lines := run / "metrics.jsonl").exists() else ""):
-            assert time.monotonic() < deadline
-            assert process.poll() is None
-            time.sleep(0.05)
-        process.send_signal(signal.SIGTERM)
-        code, _, stderr = finish(process, timeout=120)
+def check_stop(run: Path, ended: tuple[int, str, str]) -> None:
+    """What a run leaves and says that a signal ended after its step."""
+    code, _, stderr = ended
     assert code == 130, stderr[-3000:]
     assert "stopping after this step" in stderr
     assert "Traceback" not in stderr
     last = read_lines(run / "metrics.jsonl")[-1]["step"]
+    assert last < 4
     checkpoint, broken = newest_whole(run / "checkpoints")
     assert checkpoint is not None
     assert (checkpoint.step, broken) == (last, {})
@@ -368,29 +367,17 @@ def test_what_ends_the_last_step_is_told_and_the_run_counts_as_stopped(capsys: p
     assert "the endpoint is gone" in capsys.readouterr().err
 
 
-FILL_THE_DISK = """
-import resource, signal, sys
-from pathlib import Path
-import torch
-from prewrite.errors import UserError
-from prewrite.training.saving import _faults_told
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
-draft = Path(sys.argv[1], ".step_000002.part")
-draft.mkdir()
-try:
-    with _faults_told(draft):
-        torch.save({"a": torch.zeros(1 << 20)}, draft / "rank_00000.pt")
-except UserError as error:
-    print(error)
-"""
-
-
 def test_a_file_that_cannot_be_written_whole_is_told_in_words(tmp_path: Path) -> None:
-    code, stdout, stderr = finish(start([sys.executable, "-c", FILL_THE_DISK, str(tmp_path)]))
-    assert code == 0, stderr
-    assert "step_000002 cannot be written" in stdout
-    assert "Earlier ones are as they were" in stdout
+    draft = tmp_path / ".step_000002.part"
+    draft.mkdir()
+    _, hard = limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, hard))
+    try:
+        told = r"step_000002 cannot be written.*Earlier ones are as they were"
+        with pytest.raises(UserError, match=told), _faults_told(draft):
+            torch.save({"a": torch.zeros(1 << 20)}, draft / "rank_00000.pt")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_beyond_the_limit_the_oldest_go_and_the_best_stays(tmp_path: Path) -> None:

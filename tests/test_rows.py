@@ -72,6 +72,7 @@ class Seven:
 
     def __init__(self) -> None:
         self.queries: list[str] = []
+        self.calls_left, self.num_refused = float("inf"), 0
 
     def ask(self, calls: Any, *, progress: Any = None) -> list[Answer]:
         self.queries += [call.query for call in calls]
@@ -216,7 +217,7 @@ def test_tags_in_both_spellings_name_any_column(tags: Any, tmp_path: Path) -> No
     assert {query[:5] for query in task_model.queries if query.startswith("A ")} == {"A 1 o", "A 2 o"}
     journal.row_names = {data.rows[0]: "math-500"}
     sample = Sample((), (), (), "x", "stop")
-    journal.write_rollouts([Rollout(sample, data.rows[0], 0, "x", 1.0, {}, 0.0)], step=1, seed=1, gaps=[None])
+    journal.write_rollouts([Rollout(sample, data.rows[0], 0, "x", 1.0, {}, 0.0)], step=1, stage=0, seed=1, gaps=[None])
     (line,) = [json.loads(text) for text in (journal.folder / "log.jsonl").read_text().splitlines()]
     assert (line["row"], line["tags"], line["subject"]) == ("math-500", ["problem", "subject", "level"], None)
 

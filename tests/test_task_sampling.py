@@ -88,9 +88,9 @@ def test_a_budget_of_calls_counts_every_sample():
     )
     data = load_rewrite_data(once)
     (row,) = data.rows
-    few, many = rows_of_test(four, data, row), rows_of_test(once, data, row)
+    few, many = rows_of_test(four, data, row, 4000), rows_of_test(once, data, row, 4000)
     assert few <= TEST_SHARE * 4000 / 2 / 4 < many
-    assert race_calls(four, data, 100) == 4000 - 100 - 2 * few * 4
+    assert race_calls(four, data, 4000, 100) == 4000 - 100 - 2 * few * 4
     assert len(look_examples(four, data, row)) * 4 <= LOOK_SHARE * 4000
     looked = (1 + four.selection.num_sampled) * len(look_examples(four, data, row))
     assert look_calls(four, data) == 4 * looked

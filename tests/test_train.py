@@ -70,7 +70,7 @@ def test_the_quickstart_at_two_steps_on_two_ranks(tmp_path: Path) -> None:
     assert f"report: {run / 'report.html'}" in stdout
 
 
-def test_every_extra_of_the_algorithm_runs_together(tmp_path: Path) -> None:
+def test_every_extra_of_the_algorithm_runs_together(tmp_path: Path, talkative_model: str) -> None:
     """Reference with EMA sync, several passes, several steps a generation, refills, packing, entropy mask and bonus,
     activations computed again."""
     settings = (
@@ -80,6 +80,7 @@ def test_every_extra_of_the_algorithm_runs_together(tmp_path: Path) -> None:
         *('reward_funcs=["f1_classification_reward", "length_penalty"]', f"output_dir={tmp_path}"),
         *("max_completion_length=32", "gradient_checkpointing=true"),
         *("num_completions_to_print=2", "log_answers_mib=1"),
+        *(f"policy.model={talkative_model}", "policy.dtype=float32"),
     )
     with FaultServer(a_label) as server:
         endpoint = (f"base_url={server.base_url}", "task_model.model=task")
@@ -96,7 +97,7 @@ def test_every_extra_of_the_algorithm_runs_together(tmp_path: Path) -> None:
     assert set(steps) == {1}, "one generation served all four steps"
     shown = [line for line in stdout.split("\n") if re.match(r" +(-?\d\.\d{3}|-)  ", line)]
     assert len(shown) == 2, stdout
-    answers = read_lines(tmp_path / "quickstart" / "answers.jsonl")
+    answers = read_lines(tmp_path / "quickstart" / "asked.jsonl")
     assert len(answers) == json.loads((tmp_path / "quickstart" / "totals.json").read_text())["task_calls"]
     assert {answer["answer"] for answer in answers} == {"negative", "positive"}
     facts = json.loads((tmp_path / "quickstart" / "task_model.json").read_text())

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import evaluate
 from prewrite.config import TaskModelSettings
 from prewrite.engine.task_model import TaskModel
 from prewrite.errors import UserError
@@ -31,7 +32,7 @@ SETTINGS = TaskModelSettings(model="task", max_retries=0)
 
 def slowly(body: dict[str, Any], tried: int) -> Reply:
     reply = says_good_where_told(body, tried)
-    return Reply(body=reply.body, delay=0.1)
+    return Reply(body=reply.body, delay=0.05)
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -42,21 +43,16 @@ def kept_lines(path: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-@pytest.mark.parametrize("what", ["instructions", "model"])
 def test_killed_in_the_middle_and_started_again_it_asks_only_what_is_missing(
     run_folder: Path,  # noqa: F811
-    what: str,
 ) -> None:
+    """Of three instructions with three samples each; the third start is in this process: nothing is left to ask."""
     with FaultServer(slowly) as server:
         point_config_at(run_folder, server.base_url)
-        rows, total = run_folder / "evaluation_days.rows.jsonl", 3 * 40
-        arguments = ["--prompts", str(run_folder / "log.jsonl")]
-        if what == "model":
-            config = json.loads((run_folder / "config.json").read_text())
-            config["task_model"]["temperature"] = 0.5
-            (run_folder / "config.json").write_text(json.dumps(config))
-            arguments = ["--config", str(run_folder / "config.json"), "--samples", "3", "--out", str(run_folder)]
-        command = [sys.executable, "evaluate.py", *arguments, "--task", "days"]
+        rows, total = run_folder / "evaluation_days.rows.jsonl", 3 * 3 * 40
+        arguments = ["--prompts", str(run_folder / "log.jsonl"), "--set", "task_model.temperature=0.5"]
+        arguments += ["--samples", "3", "--task", "days"]
+        command = [sys.executable, "evaluate.py", *arguments]
         process = start(command)
         deadline = time.monotonic() + 120
         while kept_lines(rows) < 20:
@@ -78,8 +74,7 @@ def test_killed_in_the_middle_and_started_again_it_asks_only_what_is_missing(
         assert len(whole) == total
         assert all(row["correct"] in (True, False) and row["gold"] and row["query"] and row["answer"] for row in whole)
         before = (run_folder / "evaluation_days.json").read_text()
-        again = finish(start(command))
-        assert again[0] == 0, again[2]
+        assert evaluate.main(arguments) == 0
         assert len(server.bodies) - asked == total - kept + 1  # not even the probe
         first, second = json.loads(before), json.loads((run_folder / "evaluation_days.json").read_text())
         assert first["rows"] == second["rows"]
@@ -117,6 +112,20 @@ def test_an_answer_belongs_to_its_model_its_sampling_and_its_sample(tmp_path: Pa
         for changed in ({"model": "other"}, {"temperature": 0.5}, {"max_tokens": 7}):
             assert len(KeptAnswers(path, SETTINGS.model_copy(update=changed), never).missing(calls)) == 3
         assert len(KeptAnswers(path, SETTINGS.model_copy(update={"timeout": 7.0}), never).missing(calls)) == 0
+
+
+def test_choices_that_are_forced_otherwise_are_another_question(tmp_path: Path) -> None:
+    path, labels = tmp_path / "rows.jsonl", ("no", "yes")
+    with FaultServer(echo) as server, TaskModel(SETTINGS, base_url=server.base_url) as task_model:
+        kept = KeptAnswers(path, SETTINGS, lambda: task_model)
+        kept.ask([Call("no", labels)])
+        assert (kept.dialect, lines(path)[0]["forced_by"]) == ("structured_outputs", "structured_outputs")
+        again = KeptAnswers(path, SETTINGS, lambda: task_model)
+        assert (again.dialect, again.missing([Call("no", labels)])) == ("structured_outputs", [])
+        assert again.missing([Call("no", ("a", "b")), Call("no")]) == [Call("no", ("a", "b")), Call("no")]
+        task_model.dialect = "json_schema"
+        with pytest.raises(UserError, match="forced by structured_outputs, and .* forces them by json_schema"):
+            again.ask([Call("yes", labels)])
 
 
 def test_ctrl_c_says_that_the_answers_are_kept(tmp_path: Path) -> None:

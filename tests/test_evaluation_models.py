@@ -54,7 +54,7 @@ def model(server: FaultServer, *arguments: str) -> int:
 
 
 def test_a_model_is_scored_under_the_tasks_default_instruction(
-    problems: Path, capsys: pytest.CaptureFixture[str]
+    problems: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     with FaultServer(thinks, served=("m",)) as server:
         assert model(server, "--task", "aime24", "--task", "gsm8k") == 0
@@ -62,7 +62,7 @@ def test_a_model_is_scored_under_the_tasks_default_instruction(
     assert all("max_tokens" not in body for body in server.bodies)  # as long as the model writes
     assert query_of(server.bodies[1]).startswith(AIME.default_instruction)
     told = capsys.readouterr()
-    assert "30 examples know a share near one half to about ±16.8 points" in told.err
+    assert "30 examples know a share near one half to about ±16.8 points" in caplog.text
     assert "all 30 examples" in told.out
     assert "cost: 30 calls" in told.out
     assert "300 tokens in, 60 out" in told.out
@@ -159,12 +159,12 @@ def test_several_samples_are_compared_by_problem() -> None:
 
 def test_before_asking_it_says_what_the_examples_can_show(
     run_folder: Path,  # noqa: F811
-    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     with FaultServer(says_good_where_told) as server:
         point_config_at(run_folder, server.base_url)
         assert evaluate.main(["--prompts", str(run_folder)]) == 0  # the task is the log's own
-    err = capsys.readouterr().err
+    err = caplog.text
     assert "days: 3 instructions x 40 test examples" in err
     assert "the test on 40 examples finds a true gain of 5 points with a chance of" in err
     assert "with 2 tested together" in err

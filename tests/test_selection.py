@@ -304,7 +304,7 @@ def test_best_json_asks_as_it_was_measured(journal: Journal) -> None:
             return super().ask(calls, progress=progress)
 
     selection = selection_with(Recording({"Initial \\boxed{}": 0.5, "Best {text}": 0.95}), journal, "Initial \\boxed{}")
-    selection.evaluate_initial()
+    selection.evaluate_initial(0)
     selection.finish(1, [["Best {text}"]], calls=1000)
     use = best_of(journal)["use"]
     assert use["fields"] == {"text": "Sentence"}
@@ -317,7 +317,7 @@ def test_best_json_asks_as_it_was_measured(journal: Journal) -> None:
 
 def test_wins_and_losses_say_where_best_and_initial_differ(journal: Journal) -> None:
     selection = selection_with(Scripted({"Initial": 0.5, "Best": 0.9, "Other": 0.8}), journal, "Initial")
-    selection.evaluate_initial()
+    selection.evaluate_initial(0)
     selection.finish(1, [["Best", "Other"]], calls=1000)
     best = best_of(journal)
     written = [json.loads(line) for line in (journal.folder / "wins_losses.jsonl").read_text().splitlines()]

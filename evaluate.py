@@ -1,5 +1,6 @@
-"""Scores a run's best rewrites, or any instructions, on a task's test split: `python evaluate.py --help`."""
+"""Scores instructions, or a model, on a task's test split: `python evaluate.py --help`."""
 
+import argparse
 import json
 import logging
 import sys
@@ -17,11 +18,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger("prewrite").setLevel(logging.INFO)
     quiet_environment()
     try:
-        # Here, since torch takes seconds to import: a Ctrl-C meanwhile ends as quietly as a later one.
-        from prewrite.evaluation.command import evaluate_prompts
-        from prewrite.reporting.journal import write_whole
+        _evaluate(parsed)
+    except UserError as error:
+        print(f"evaluate.py: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("evaluate.py: interrupted; the same command asks only what has no answer yet", file=sys.stderr)
+        return 130
+    return 0
 
-        report, out = evaluate_prompts(parsed)
+
+def _evaluate(parsed: argparse.Namespace) -> None:
+    # Here, since torch takes seconds to import: a Ctrl-C meanwhile ends as quietly as a later one.
+    from prewrite.evaluation.command import carry_out
+    from prewrite.evaluation.planning import make_plan
+    from prewrite.writing import write_whole
+
+    if parsed.rewriter and len(parsed.prompts) != 1:
+        raise UserError("--rewriter rewrites the instructions of one list: give one file with --prompts")
+    plan = make_plan(parsed, will_be_rewritten=bool(parsed.rewriter))
+    if parsed.rewriter:
+        from prewrite.rewrite.command import rewrite_prompts
+
+        parsed.prompts = [rewrite_prompts(parsed.rewriter, parsed.prompts[0])]
+        plan = make_plan(parsed)
+    for report, out in carry_out(plan):
         try:  # written first: it was paid for, and a closed pipe or a letter the terminal lacks ends a print
             write_whole(out, json.dumps(report.as_json(), indent=1, ensure_ascii=False) + "\n")
         except OSError as error:
@@ -29,14 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         finally:
             encoding = sys.stdout.encoding or "utf-8"
             print(report.text().encode(encoding, "backslashreplace").decode(encoding))
-    except UserError as error:
-        print(f"evaluate.py: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("evaluate.py: interrupted; nothing was written", file=sys.stderr)
-        return 130
-    print(f"\nwritten: {out}")
-    return 0
+        print(f"\nwritten: {out}")
 
 
 if __name__ == "__main__":

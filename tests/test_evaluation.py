@@ -75,14 +75,14 @@ def test_open_questions_have_exact_match_and_f1() -> None:
     assert (summary.accuracy.value, summary.f1.value) == (pytest.approx(1 / 3), pytest.approx(0.5))
     assert summary.macro_f1 is None
     second = Evaluation("y", task.name, tuple(dataclasses.replace(v, correct=False, f1=0.0) for v in verdicts))
-    assert (compare(first, second).wins, compare_f1(first, second).wins) == (1, 2)
-    assert compare_f1(first, second).p_value == pytest.approx(0.5)  # 2 of the 4 sign patterns
+    assert (compare([first], [second]).wins, compare_f1([first], [second]).wins) == (1, 2)
+    assert compare_f1([first], [second]).p_value == pytest.approx(0.5)  # 2 of the 4 sign patterns
 
 
 def test_a_pair_has_the_same_examples() -> None:
     first, second = solved([True, False]), solved([True, False])
     with pytest.raises(AssertionError, match="same examples"):
-        compare(first, dataclasses.replace(second, verdicts=second.verdicts[::-1]))
+        compare([first], [dataclasses.replace(second, verdicts=second.verdicts[::-1])])
 
 
 def test_nothing_right_is_told_honestly() -> None:
@@ -102,7 +102,16 @@ def test_findings_name_the_better_and_the_worse() -> None:
     )
     assert any(line.startswith("better than the initial instruction") and "rank 1." in line for line in lines)
     assert not any(line.startswith("worse") for line in lines)
-    assert any("were all 2 no better" in line and "10%" in line for line in lines)
+    assert any("corrected for 2 tests (Holm)" in line for line in lines)
+    # 6 wins of 6: p = 2 / 2^6 = 0.031, which is no proof among two
+    six = solved([True] * 16 + [False] * 4)
+    alone, two = (
+        report(get_task("math-500"), initial=initial, **ranks)
+        for ranks in ({"rank_1": six}, {"rank_1": six, "rank_2": initial})
+    )
+    assert any(line.startswith("better") for line in findings(SST2, alone.rows))
+    assert not any(line.startswith("better") for line in findings(SST2, two.rows))
+    assert "0.0625" in two.text()
     lines = findings(SST2, report(get_task("math-500"), initial=initial, rank_1=solved([False] * 20)).rows)
     assert any(line.startswith("worse than the initial instruction") for line in lines)
 

@@ -135,6 +135,7 @@ def test_calls_that_fail_are_counted_and_past_a_share_stop(
         assert run(run_folder) == 0
     row = next(line for line in capsys.readouterr().out.split("\n") if line.startswith("rank 1"))
     assert re.match(r"rank 1 +40 +2 +100\.0", row), row
+    (run_folder / "evaluation_days.rows.jsonl").unlink()
     with FaultServer(fails_on(tuple("01234"))) as server:  # half of all
         point_config_at(run_folder, server.base_url)
         assert run(run_folder) == 2

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from prewrite.errors import UserError
-from prewrite.evaluation.prompts import Prompts, read_prompts
+from prewrite.evaluation.prompts import Prompts
+from prewrite.evaluation.prompts import read_prompts as read_groups
 from tests.launching import ROOT
 
 INITIAL = "Classify the review."
@@ -33,6 +34,12 @@ def look(rewrite: str, score: Any, n: int = 10, task: str = "sst2") -> dict[str,
 def write(path: Path, objects: list[dict[str, Any]]) -> Path:
     path.write_text("".join(json.dumps(item) + "\n" for item in objects), encoding="utf-8")
     return path
+
+
+def read_prompts(*given: Any) -> Prompts:
+    """The only group of a file."""
+    (prompts,) = read_groups(*given)
+    return prompts
 
 
 def texts(prompts: Prompts) -> list[str]:
@@ -121,7 +128,7 @@ text = json.loads(sys.argv[2])
 journal = Journal(load_config("configs/quickstart.json", ["output_dir=" + sys.argv[1], "run_name=run"]))
 rollout = Rollout(Sample((), (), (), text, "stop"), InstructionRow(text + "!", "sst2"), 0, text, 1.0, {}, 0.0)
 journal.write_rollouts([rollout], step=1, stage=0, seed=1, gaps=[None])
-prompts = read_prompts(journal.folder / "log.jsonl", "sst2")
+(prompts,) = read_prompts(journal.folder / "log.jsonl", "sst2")
 print(json.dumps([prompts.candidates[0].instruction, prompts.initial]))
 """
     done = subprocess.run(
@@ -166,7 +173,10 @@ def test_lists_keep_their_order_and_lose_repeats(tmp_path: Path) -> None:
         ("list.jsonl", '{"prompt": "a"}\n', "row 1: the key `instruction` is missing"),
         ("list.jsonl", '{"instruction": "a"}\n{"instruction": 3}\n', "row 2: the key `instruction` holds no text"),
         ("list.jsonl", '["a"]\n', "line 1 is a list"),
-        ("best.json", "{}", "its ending is '.json'"),
+        ("best.json", "[]", "no best.json of a run"),
+        ("best.json", '{"sst2": {"instruction": "a"}}', "no best.json of a run"),
+        ("list.toml", "{}", "its ending is '.toml'"),
+        ("only.txt", "# nothing else", "it holds no instruction"),
         ("binary.txt", b"\xff\xfe\x00", "cannot be read"),
     ],
 )

@@ -17,8 +17,9 @@ import pytest
 
 from prewrite.config.loading import load_config
 from prewrite.errors import UserError
-from prewrite.report import report_at_the_end, story
+from prewrite.report import story, try_report
 from prewrite.report.__main__ import main
+from prewrite.report.bouts import bouts as wins_and_losses
 from prewrite.report.folder import read_folder, read_folders
 from prewrite.report.page import report_page, write_report
 from prewrite.training import trainer
@@ -310,6 +311,34 @@ def test_the_race_by_rounds_and_what_it_spent(folder: Path) -> None:
     assert race.cells == ["both", "won", "neither", "won"]
 
 
+def test_wins_and_losses_have_their_texts_and_stay_text(folder: Path) -> None:
+    bout = {"example_id": "7", "text": HOSTILE, "gold": ["a", "b"], "best": "b", "initial": None, "others_right": 0.25}
+    duels = [
+        {"row": "toy", "where": "race", "won": [bout | {"text": "of the race"}], "lost": []},
+        {"row": "toy", "where": "test", "won": [bout], "lost": "no list"},
+        {"row": "other", "where": "test", "won": [bout | {"text": "of another row"}], "lost": [3]},
+    ]
+    (folder / "wins_losses.jsonl").write_text(lines(duels))
+    (folder / "evaluation_toy.json").write_text(json.dumps(EVALUATION | {"duel": {"won": [], "lost": [bout]}}))
+    run = read_folder(folder)
+    assert [(one.where, one.gold, one.initial) for one in wins_and_losses(run, "toy")["won"]] == [
+        ("test", "a or b", "no answer"),
+        ("race", "a or b", "no answer"),
+    ]
+    assert "lost" not in wins_and_losses(run, "toy")
+    page = Reader(report_page(run))
+    assert page.words.count("right under 25% of the other instructions") == 3
+    assert "of another row" not in page.words
+    assert not {"img", "u"} & {tag for tag, _ in page.elements}
+
+
+def test_a_best_that_was_sampled_for_choosing_says_when(folder: Path) -> None:
+    dev = [judged("sampled", "Fresh.", [True], step=7), judged("race", "Fresh.", [True], step=9)]
+    (folder / "dev.jsonl").write_text(lines(dev))
+    _, fresh = story.lineage(read_folder(folder), BEST["toy"] | {"instruction": "Fresh."})
+    assert fresh.note == "sampled for choosing, after step 7: a rewrite of the initial instruction itself"
+
+
 @pytest.mark.parametrize(
     ("test", "best", "badge"),
     [
@@ -354,10 +383,10 @@ def test_the_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_report_that_fails_is_one_line_at_a_runs_end(folder: Path) -> None:
-    assert report_at_the_end(folder) == f"report: {folder / 'report.html'}"
+    assert try_report(folder) == f"report: {folder / 'report.html'}"
     (folder / "report.html").unlink()
     (folder / "report.html.part").mkdir()
-    line = report_at_the_end(folder)
+    line = try_report(folder)
     assert line.startswith("no report (UserError: ")
     assert line.endswith(f"; to try again: python -m prewrite.report {folder}")
     assert "\n" not in line
@@ -388,6 +417,29 @@ def test_a_run_ends_with_its_report(
     trainer.Trainer.run(one)  # type: ignore[arg-type]  # a run of no step
     assert "4,321" in (folder / "report.html").read_text(encoding="utf-8")  # written after the totals
     assert f"the outcome\nreport: {folder / 'report.html'}\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("look", [{"dev_best/toy": 0.5}, {}], ids=["look", "no look"])
+def test_a_look_on_the_way_writes_the_report(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, look: dict[str, float]
+) -> None:
+    monkeypatch.setattr(trainer, "rollout_metrics", lambda *_: {"distinct_rewrites": 1.0})
+    one = SimpleNamespace(
+        config=load_config("configs/quickstart.json", []),
+        engines=SimpleNamespace(
+            sampler=SimpleNamespace(sleep=lambda: None),
+            journal=SimpleNamespace(folder=folder, write_rollouts=lambda *_, **__: None),
+        ),
+        updater=SimpleNamespace(count=lambda _: 0, updates=lambda *_: iter(())),
+        progress=SimpleNamespace(step=1, alike_batches=0),
+        num_generations=2,
+        total_steps=3,
+        look=look,
+        _learning_rate=None,
+    )
+    one._collect, one._batch, one._due = (lambda: ([], 0)), (lambda _: None), (lambda *_: False)
+    trainer.Trainer._train_on_fresh_rollouts(one, SimpleNamespace())  # type: ignore[arg-type]  # a batch of no step
+    assert (folder / "report.html").is_file() == bool(look)
 
 
 EVALUATION = {

@@ -6,13 +6,16 @@ from pathlib import Path
 
 import pytest
 
+import evaluate
 from prewrite.config import RolloutSettings
 from prewrite.evaluation.prompts import read_prompts
 from prewrite.export.__main__ import main as export
+from prewrite.rewrite import command
 from prewrite.rewrite.__main__ import main
 from prewrite.rewrite.command import Written, _written, as_jsonl
 from prewrite.training.rollout import build_requests
 from prewrite.types import InstructionRow, Sample
+from tests.fault_server import FaultServer, Reply, completion
 from tests.launching import MODEL, finish, start
 from tests.test_export import run_of
 
@@ -38,7 +41,9 @@ def test_rewrites_are_cleaned_and_faults_left_out_as_in_training(tmp_path):
     assert written == Written(ROW, ("Is it positive or negative?", "Positive or negative?"), 3)
     path = tmp_path / "rewrites.jsonl"
     path.write_text(as_jsonl([written]), encoding="utf-8")
-    assert [one.instruction for one in read_prompts(path, "sentiment").candidates] == list(written.rewrites)
+    (prompts,) = read_prompts(path, "sentiment")
+    assert [one.instruction for one in prompts.candidates] == list(written.rewrites)
+    assert prompts.initial == INSTRUCTION
     assert json.loads(path.read_text().splitlines()[0])["rewrite_of"] == INSTRUCTION
 
 
@@ -69,6 +74,30 @@ def test_faults_are_one_message_before_a_model_loads(tmp_path, capsys, monkeypat
 def test_nothing_usable_is_told_and_nothing_written():
     with pytest.raises(Exception, match="none of the completions holds a rewrite"):
         as_jsonl([Written(ROW, (), 4)])
+
+
+def test_evaluate_rewrites_and_shows_before_and_after(tmp_path, monkeypatch, capsys):
+    """The rewriter is a stand-in; `test_a_checkpoint_of_a_run_rewrites_with_the_runs_own_request` has a real one."""
+    rows = [{"instruction": INSTRUCTION, "dataset_name": "sentiment"}]
+    (tmp_path / "rows.jsonl").write_text(json.dumps(rows[0]) + "\n")
+    asked = []
+
+    def rewrite(arguments):
+        asked.append((arguments.rewriter, arguments.instructions))
+        return [Written(ROW, ("Positive or negative?",), 0)]
+
+    monkeypatch.setattr(command, "rewrite", rewrite)
+    with FaultServer(lambda body, tried: Reply(body=completion("positive"))) as server:
+        given = ["--rewriter", "CKPT", "--prompts", str(tmp_path / "rows.jsonl"), "--limit", "10"]
+        assert evaluate.main([*given, "--model", "task", "--base-url", server.base_url]) == 0
+    assert asked == [("CKPT", str(tmp_path / "rows.jsonl"))]
+    written = json.loads((tmp_path / "evaluation_sentiment_first_10.json").read_text())["rows"]
+    assert [row["instruction"] for row in written] == [INSTRUCTION, "Positive or negative?"]
+    assert "-> Positive or negative?" in capsys.readouterr().out
+    (tmp_path / "list.txt").write_text("Be brief.\n")
+    given = ["--rewriter", "CKPT", "--prompts", str(tmp_path / "list.txt"), "--task", "sentiment"]
+    assert evaluate.main([*given, "--model", "task", "--base-url", "http://127.0.0.1:9/v1"]) == 2
+    assert "--rewriter rewrites a list" in capsys.readouterr().err
 
 
 PLACES = ("France", "Italy", "Spain", "Japan", "Peru", "Kenya", "Egypt", "Cuba", "Chile", "India", "Nepal", "Norway")
@@ -107,10 +136,10 @@ def test_an_exported_model_rewrites_with_its_runs_own_request_as_transformers_do
     assert len(rows) == 16
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps({"instruction": row}) + "\n" for row in rows))
     out = tmp_path / "rewrites.jsonl"
-    command = [sys.executable, "-m", "prewrite.rewrite", "--rewriter", str(model)]
-    command += ["--config", str(run / "config.json")]
+    program = [sys.executable, "-m", "prewrite.rewrite", "--rewriter", str(model)]
+    program += ["--config", str(run / "config.json")]
     code, stdout, stderr = finish(
-        start([*command, "--instructions", str(tmp_path / "rows.jsonl"), "--out", str(out)]), timeout=500
+        start([*program, "--instructions", str(tmp_path / "rows.jsonl"), "--out", str(out)]), timeout=500
     )
     assert code == 0, stderr
     assert f"written: {out}" in stdout

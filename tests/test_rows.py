@@ -78,6 +78,9 @@ class Seven:
         self.queries += [call.query for call in calls]
         return [Answer("7" if "carefully" in call.query else "8") for call in calls]
 
+    def body(self, call: Any) -> dict[str, Any]:
+        return {"query": call.query}
+
     def ask_ahead(self, calls: Any) -> None: ...
 
     def check_failure_share(self) -> None: ...

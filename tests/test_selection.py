@@ -11,6 +11,7 @@ import pytest
 
 from prewrite.config import Config
 from prewrite.config.loading import load_config
+from prewrite.engine.task_wire import request_body
 from prewrite.errors import UserError
 from prewrite.evaluation.statistics import paired_power
 from prewrite.reporting.journal import Journal
@@ -50,6 +51,9 @@ class Scripted:
         luck = random.Random(f"{self.seed}/{query}").random()
         right = 0.5 * difficulty + 0.5 * luck < _quantile(chance)
         return Answer("positive" if right else "negative")
+
+    def body(self, call):
+        return request_body(call, CONFIG.task_model, None)
 
     def ask_ahead(self, calls):
         raise AssertionError("choosing asks and waits")
@@ -253,6 +257,8 @@ class Silent:
 
     def write_best(self, best) -> None: ...
 
+    def write_wins_losses(self, duels) -> None: ...
+
 
 def test_power_is_what_the_console_promises() -> None:
     assert paired_power(700, 0.05, 0.27) == pytest.approx(0.80, abs=0.03)
@@ -286,3 +292,42 @@ def test_questions_kept_back_are_judged_as_they_are_and_rewritten(journal: Journ
         "dev_sampled": 0.75,
     }
     assert "2 held-out rows, share answered right: initial 0.500, greedy 1.000" in questions.summary()
+
+
+def test_best_json_asks_as_it_was_measured(journal: Journal) -> None:
+    """Whoever sends the sample request with another example's text sends what the score was measured with."""
+    sent: list[str] = []
+
+    class Recording(Scripted):
+        def ask(self, calls, *, progress=None):
+            sent.extend(json.dumps(request_body(call, CONFIG.task_model, None), sort_keys=True) for call in calls)
+            return super().ask(calls, progress=progress)
+
+    selection = selection_with(Recording({"Initial \\boxed{}": 0.5, "Best {text}": 0.95}), journal, "Initial \\boxed{}")
+    selection.evaluate_initial(0)
+    selection.finish(1, [["Best {text}"]], calls=1000)
+    use = best_of(journal)["use"]
+    assert use["fields"] == {"text": "Sentence"}
+    assert use["query"] == "Best {text}\nSentence: {text}"
+    assert use["labels"] == ["negative", "positive"]
+    assert json.dumps(use["sample_request"], sort_keys=True) in sent
+    assert use["sample_gold"] == "positive"
+    assert best_of(journal)["run"] == CONFIG.run_name
+
+
+def test_wins_and_losses_say_where_best_and_initial_differ(journal: Journal) -> None:
+    selection = selection_with(Scripted({"Initial": 0.5, "Best": 0.9, "Other": 0.8}), journal, "Initial")
+    selection.evaluate_initial(0)
+    selection.finish(1, [["Best", "Other"]], calls=1000)
+    best = best_of(journal)
+    written = [json.loads(line) for line in (journal.folder / "wins_losses.jsonl").read_text().splitlines()]
+    test, race = written
+    assert (test["where"], race["where"]) == ("test", "race")
+    assert (test["num_won"], test["num_lost"]) == (best["test"]["wins"], best["test"]["losses"])
+    first = race["won"][0]
+    assert first["text"] == f"text {first['example_id']}"
+    assert (first["gold"], first["best"], first["initial"]) == ("positive", "positive", "negative")
+    assert first["others_right"] == 1  # "Other" has most of them too
+    (line, *_) = [line for line in lines(journal, "race") if line["rewrite"] == best["instruction"]]
+    assert len(line["examples"]) == len(line["verdicts"]) == line["n"]
+    assert first["example_id"] in line["examples"]

@@ -13,13 +13,13 @@ from prewrite.config import TaskModelSettings
 from prewrite.config.loading import load_config, validated
 from prewrite.engine.task_model import TaskModel
 from prewrite.errors import UserError
-from prewrite.evaluation.summary import compare, summarise
+from prewrite.evaluation.summary import summarise
 from prewrite.rewards import get_reward
 from prewrite.tasks import check_by_task, get_task
 from prewrite.training.objectives.call_plan import LOOK_SHARE, TEST_SHARE, look_calls, look_examples, race_calls
 from prewrite.training.objectives.call_plan import test_rows as rows_of_test
 from prewrite.training.objectives.rewrite_data import load_rewrite_data
-from prewrite.types import Call, Evaluation, Example, InstructionRow, Sample, Verdict
+from prewrite.types import Call, Example, InstructionRow, Sample, Verdict
 from tests.fault_server import FaultServer, Reply, completion, query_of
 from tests.test_evaluation_command import run, run_folder  # noqa: F401  # a fixture
 
@@ -125,10 +125,6 @@ def test_every_sample_is_asked_and_rewards_and_scores_are_means():
     summary = summarise(task, evaluation)
     assert summary.accuracy is not None
     assert summary.accuracy.value == 0.25
-    better = Evaluation(
-        "Say it well.", "sst2", tuple(Verdict(e.id, "positive", "positive", True, True) for e in examples)
-    )
-    assert compare(better, evaluation).wins == 8
 
 
 def test_evaluate_takes_every_setting_and_averages_samples(

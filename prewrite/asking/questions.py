@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from prewrite.asking import Asking
 from prewrite.asking.sampling import averaged
@@ -15,8 +15,14 @@ Scoring = Literal["forced_choice", "free_text"]
 Progress = Callable[[int, int], None]
 
 
-class Asked(Protocol):
-    """What answers calls: `prewrite.engine.task_model.TaskModel`."""
+class Answering(Protocol):
+    """What answers calls."""
+
+    def ask(self, calls: Sequence[Call], *, progress: Progress | None = None) -> list[Answer]: ...
+
+
+class Asked(Answering, Protocol):
+    """The task model of a run: `prewrite.engine.task_model.TaskModel`."""
 
     @property
     def num_refused(self) -> int: ...
@@ -24,7 +30,7 @@ class Asked(Protocol):
     @property
     def calls_left(self) -> float: ...
 
-    def ask(self, calls: Sequence[Call], *, progress: Progress | None = None) -> list[Answer]: ...
+    def body(self, call: Call) -> dict[str, Any]: ...
 
     def ask_ahead(self, calls: Sequence[Call]) -> None: ...
 
@@ -51,7 +57,7 @@ class Question:
 
 def evaluate(
     questions: Sequence[Question],
-    task_model: Asked,
+    task_model: Answering,
     *,
     scoring: Scoring,
     samples: int = 1,

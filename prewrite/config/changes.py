@@ -35,6 +35,7 @@ MAY_CHANGE: Mapping[str, set[str]] = {
         *("max_task_calls", "max_task_tokens", "max_cost"),
         *("task_input_price", "task_output_price", "policy_input_price", "policy_output_price"),
     },
+    "evaluation": {"benchmarks"},
 }
 
 

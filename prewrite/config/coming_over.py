@@ -117,6 +117,7 @@ MOVED = (
         "selection.eval_steps",
         "0 = only after the last step",
     ),
+    _moved("benchmarks", "evaluation.benchmarks", "measured once, at the end, as evaluate.py does"),
     _moved("save_strategy", "training.save_steps"),
     _moved("save_only_model", "", "a checkpoint always holds what a resume needs, beside the model"),
     _moved("overwrite_output_dir resume_from_checkpoint", "", "train.py --overwrite, train.py --resume"),
@@ -151,7 +152,7 @@ MOVED = (
         "python -m prewrite.export RUN --out DIR --push-to-hub REPO --revision R sends a run's model; leave it out",
     ),
     _moved(
-        "shuffle_dataset remove_unused_columns disable_dropout benchmarks",
+        "shuffle_dataset remove_unused_columns disable_dropout",
         "",
         "nothing here does that; leave it out",
     ),

@@ -11,6 +11,7 @@ READ_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "reward": ("examples_per_rewrite",),
         "selection": ("race_share", "test_size", "metric", "num_parents"),
         "budget": ("max_task_calls",),
+        "evaluation": ("benchmarks",),
     },
     "solve": {
         "data": ("instruction_suffix", "answer_pattern", "task_weights", "max_train_rows", "set_aside_passes"),

@@ -8,6 +8,7 @@ from pydantic import BaseModel, model_validator
 from prewrite.config.base import Count, Positive, Section
 from prewrite.config.budget import BudgetSettings
 from prewrite.config.data import CustomTaskSettings, DataSettings
+from prewrite.config.evaluation import EvaluationSettings
 from prewrite.config.loss import LossSettings
 from prewrite.config.objective import refused_settings
 from prewrite.config.policy import PolicySettings
@@ -42,6 +43,7 @@ class Config(Section):
     training: TrainingSettings
     selection: SelectionSettings = SelectionSettings()
     budget: BudgetSettings = BudgetSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
     tracking: TrackingSettings = TrackingSettings()
     num_stages: Positive = 1
     """stages of the same, each of which starts from the best instructions of the one before; or give stages"""

@@ -28,6 +28,8 @@ from prewrite.types import Answer, Call
 
 logger = logging.getLogger(__name__)
 
+_OnDone = Callable[[int, int], None] | None
+_OnAnswer = Callable[[Call, Answer], None] | None
 _CALLS_FOR_A_VERDICT = 20
 _FAILED_IN_A_ROW = 50
 
@@ -129,18 +131,23 @@ class TaskModel:
         state = {"counts": counts, "failures": dict(self.stats.failures), "answers_bytes": self._answers.num_bytes}
         return state | {"dialect": self.dialect}
 
-    def ask(self, calls: Sequence[Call], *, progress: Callable[[int, int], None] | None = None) -> list[Answer]:
-        """The answers, in the order of the calls. `progress(done, total)` runs in the task model's thread.
+    def ask(self, calls: Sequence[Call], *, progress: _OnDone = None, on_answer: _OnAnswer = None) -> list[Answer]:
+        """The answers, in the order of the calls. `progress(done, total)` and `on_answer`, as each of them comes, run
+        in the task model's thread.
 
         Raises UserError once twice as many calls in a row as go at once (50 at least) stayed without a usable reply
         after all retries: the endpoint is gone, and the rest would only wait for it. A refusal is a reply. Not with
         max_failure_share 1, which allows every call to fail.
         """
-        asked = asyncio.run_coroutine_threadsafe(self._ask_all(calls, progress), self._loop)
+        asked = asyncio.run_coroutine_threadsafe(self._ask_all(calls, progress, on_answer), self._loop)
         try:
             return asked.result()
         finally:
             asked.cancel()  # no effect on a finished one; on Ctrl-C nothing is left waiting
+
+    def body(self, call: Call) -> dict[str, Any]:
+        """What is sent for a call, but for the seed."""
+        return request_body(call, self.settings.for_task(call.task), None, self._forced(call))
 
     def ask_ahead(self, calls: Sequence[Call]) -> None:
         """Starts calls and does not wait: the `ask` that wants the answers finds them under way, or there."""
@@ -177,13 +184,15 @@ class TaskModel:
                 f"one {self._last_failure}), more than task_model.max_failure_share {most}. {way_out}"
             )
 
-    async def _ask_all(self, calls: Sequence[Call], progress: Callable[[int, int], None] | None) -> list[Answer]:
+    async def _ask_all(self, calls: Sequence[Call], progress: _OnDone, on_answer: _OnAnswer) -> list[Answer]:
         done = 0
         taken: set[bytes] = set()
 
         async def one(call: Call) -> Answer:
             nonlocal done
             answer = await self._answer(call, taken)
+            if on_answer is not None:
+                on_answer(call, answer)
             self._check_presence()
             done += 1
             if progress is not None:

@@ -13,27 +13,44 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     """The command line of evaluate.py; argparse's own faults leave with exit code 2."""
     parser = ArgumentParser(
         "evaluate.py",
-        description="Scores instructions, and the one they started from, on a task's whole test split.",
-        epilog="The task model is that of --model, else of --config, else of the config.json beside the prompts file.",
+        description="Scores instructions, and the one they started from, on a task's whole test split; without "
+        "--prompts a model, under the task's default instruction.",
+        epilog="The task model, which answers, is that of --model, else of --config, else of the config.json beside "
+        "the prompts. What was answered is kept in evaluation_TASK.rows.jsonl, and never asked again.",
     )
     parser.add_argument(
         "--prompts",
-        required=True,
+        nargs="+",
+        action="extend",
         type=Path,
+        default=[],
         metavar="FILE",
-        help="a run's log.jsonl; a .jsonl list with the key `instruction`; or a .txt file, one instruction a line",
+        help="a run's folder, log.jsonl or best.json; a folder of runs; a .jsonl, .csv or .parquet list with the "
+        "column `instruction`; or a .txt file, one instruction a line. Several are compared together",
     )
     parser.add_argument(
         "--task",
+        action="append",
+        default=[],
         metavar="NAME",
-        help="`python -m prewrite.tasks` lists them; without it each row is scored on its own dataset_name",
+        help="`python -m prewrite.tasks` lists them; may be given again; `all`: without --prompts every task (default: "
+        "each row of the prompts on its own dataset_name)",
+    )
+    parser.add_argument(
+        "--rewriter", metavar="CKPT", help="first rewrites the instructions of --prompts with this trained policy"
+    )
+    parser.add_argument(
+        "--samples",
+        type=_positive,
+        metavar="K",
+        help="K answers to each example, with pass@k (default: task_model.samples_per_query, which is 1)",
     )
     parser.add_argument(
         "--top-k",
         type=_positive,
         metavar="K",
-        help=f"evaluate only the K best (default: {DEFAULT_TOP_K_OF_A_LOG} of a log, 1 of each of its rows where there "
-        "are several, all of a list)",
+        help=f"only the K best (default: {DEFAULT_TOP_K_OF_A_LOG} of a log, 1 of each of several logs or rows of one, "
+        "all of lists)",
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="a config, for its task model, data and tasks")
     parser.add_argument(
@@ -44,7 +61,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         dest="overrides",
         help="any setting of a config, as task_model.max_tokens=64",
     )
-    parser.add_argument("--model", help="the task model: a name that --base-url serves, else a folder or hub name")
+    parser.add_argument("--model", help="what answers: a name that --base-url serves, else a folder or hub name")
     parser.add_argument("--base-url", metavar="URL", help="OpenAI-compatible endpoint; without it a server is started")
     parser.add_argument("--api-key-env", metavar="NAME", help="environment variable that holds the endpoint's key")
     parser.add_argument("--scoring", choices=("forced_choice", "free_text"), help="of classification tasks")
@@ -53,7 +70,8 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         "--out",
         type=Path,
         metavar="FILE",
-        help="JSON with everything (default: evaluation_TASK.json beside the prompts)",
+        help="JSON with everything, or a folder for it (default: evaluation_TASK.json beside the prompts; without "
+        "--prompts in evaluations/MODEL)",
     )
     return parser.parse_args(arguments)
 

@@ -1,15 +1,15 @@
-"""What `evaluate.py --prompts` reads: a run's log, a JSONL list of instructions, or a text file; best first."""
+"""One file of `evaluate.py --prompts`: a run's log, its best.json, a list of instructions, or a text; best first."""
 
 import json
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from prewrite.errors import UserError
-from prewrite.tasks.files import instruction_row, read_rows
+from prewrite.tasks.files import instruction_row, is_missing, read_rows
 from prewrite.types import InstructionRow
 
 
@@ -18,30 +18,35 @@ class Candidate:
     """An instruction to evaluate.
 
     ranked_by: "chosen by the run", "estimate", "dev score", "mean reward" or "file order"; score is None for the last.
+    origin: the run or file, where there are several.
     """
 
     instruction: str
     ranked_by: str
     score: float | None = None
     observations: int = 0
+    origin: str = ""
 
     def provenance(self) -> str:
         """Why it is evaluated, and at its rank, in words."""
+        of = f"{self.origin}: " if self.origin else ""
         if self.score is None:
-            return self.ranked_by
+            return f"{of}{self.ranked_by}"
         unit = "rollouts" if self.ranked_by == "mean reward" else "examples"
-        return f"{self.ranked_by} {self.score:.3f} over {self.observations} {unit}"
+        return f"{of}{self.ranked_by} {self.score:.3f} over {self.observations} {unit}"
 
 
 @dataclass(frozen=True)
 class Prompts:
-    """The candidates, best first, without repeats.
+    """The candidates for one row, best first, without repeats.
 
-    initial: the run's initial instruction; None where the file is no log.
-    ranking_tasks: the log's tasks whose rows were ranked: the one asked for where the log has it, else all of its own.
+    row: its task, subject, level and tags, with "" for its instruction.
+    initial: what they were rewritten from; None where the file doesn't say.
+    ranking_tasks: a log's tasks whose rows were ranked: the one asked for where the log has it, else all of its own.
     notes: what the reader should be told about the file. keeps_initial: the run itself found nothing better.
     """
 
+    row: InstructionRow
     candidates: tuple[Candidate, ...]
     initial: str | None = None
     ranking_tasks: tuple[str, ...] = ()
@@ -49,56 +54,103 @@ class Prompts:
     keeps_initial: bool = False
 
 
-def prompt_rows(path: Path, canonical: Callable[[str], str] = str) -> dict[InstructionRow, list[dict[str, Any]]]:
-    """The rows that a prompts file tells apart, each with its lines.
-
-    Of a log those that were rewritten; of a JSONL list with `dataset_name` one a task, subject, level and tags, with ""
-    for its instruction. {} for other lists.
-    """
-    if path.suffix.lower() != ".jsonl":
-        return {}
-    lines = read_rows(path)
-    is_log = "rewrite" in lines[0]
-    if not is_log and all(line.get("dataset_name") is None for line in lines):
-        return {}
-    rows: dict[InstructionRow, list[dict[str, Any]]] = {}
-    for number, line in enumerate(lines, start=1):
-        row = instruction_row(line, f"{path}: row {number}")
-        instruction = row.instruction.strip() if is_log else ""
-        key = replace(row, dataset_name=canonical(row.dataset_name), instruction=instruction)
-        rows.setdefault(replace(key, information=None, answer=None), []).append(line)
-    return rows
-
-
-def read_prompts(
-    path: str | Path,
-    task: str,
-    canonical: Callable[[str], str] = str,
-    lines: Sequence[dict[str, Any]] | None = None,
-) -> Prompts:
-    """Reads a prompts file by its ending.
+def read_prompts(path: str | Path, task: str, canonical: Callable[[str], str] = str) -> list[Prompts]:
+    """Reads a prompts file: one group for each row of the task that it tells apart, by subject, level, tags and the
+    instruction that was rewritten; one of all where it names none.
 
     `.jsonl`: with the key `rewrite` in its first object a run's log (first what `best.json` beside it calls the best,
-    then what `dev.jsonl` has, by estimate or dev score, the others by mean reward), with `instruction` a list, in file
-    order. `.txt`: one instruction a line, in file order. Blank lines are skipped. A rewrite without a finite score or
-    reward is never a candidate, nor is the initial instruction. Task names are compared after `canonical`.
-    lines: those of one of `prompt_rows`, whose candidates may then be none; None = the whole file's.
+    then what `dev.jsonl` has, by estimate or dev score, the others by mean reward). `.json`: a run's best.json. Else
+    lists, in file order: `.jsonl`, `.csv`, `.parquet` with `instruction` and perhaps `rewrite_of`, what it was
+    rewritten from, and `dataset_name`, its task; `.txt`, one instruction a line. Blank lines are skipped, and lines of
+    a text that begin with #. A rewrite without a finite score or reward is never a candidate, nor is the initial
+    instruction. Task names are compared after `canonical`; rows for other tasks are left out where any is for `task`,
+    and stand all together, whatever their subject, where none is.
 
     Raises UserError where the file can't be read, holds no instruction, or has a broken line before its last; a cut
     last line (of a killed run) is left out with a warning.
     """
     path = Path(path)
     if path.suffix.lower() == ".txt":
-        return Prompts(_in_file_order(_read_lines(path), path))
-    if path.suffix.lower() != ".jsonl":
+        return [_read_text(path, task)]
+    rows, kind = _rows(path)
+    if kind == "log":
+        return _read_log(path, rows, task, canonical)
+    named = [None if is_missing(name := row.get("dataset_name")) else canonical(str(name)) for row in rows]
+    others = sorted({name for name in named if name not in (None, task)})
+    notes: tuple[str, ...] = ()
+    is_own = not others or not {None, task}.isdisjoint(named)
+    if not is_own:
+        notes = (f"no row of {path.name} is for {task}: they are for {', '.join(others)}",)
+    groups: dict[tuple[InstructionRow, str | None], list[str]] = defaultdict(list)
+    for number, (line, name) in enumerate(zip(rows, named, strict=True), 1):
+        if is_own and name not in (None, task):
+            continue
+        initial = None if is_missing(line.get("rewrite_of")) else _text(line, "rewrite_of", path, number).strip()
+        if text := _text(line, "instruction", path, number).strip():
+            row = _row(line, task, f"{path}: row {number}") if is_own else InstructionRow("", task)
+            groups[row, initial].append(text)
+    ranked_by, found = "chosen by the run" if kind == "best" else "file order", []
+    for (row, initial), texts in groups.items():
+        own = tuple(Candidate(text, ranked_by) for text in dict.fromkeys(texts) if text != initial)
+        found.append(Prompts(row, own, initial, (), notes))
+    if not any(group.candidates or group.initial for group in found):
+        raise UserError(f"{path}: it holds no instruction; at least one is needed")
+    return found
+
+
+def tasks_of(path: Path, canonical: Callable[[str], str] = str) -> list[str]:
+    """The tasks that a prompts file's rows are for, in its order; [] where it names none."""
+    rows = [] if path.suffix.lower() == ".txt" else _rows(path)[0]
+    names = [name for row in rows if not is_missing(name := row.get("dataset_name"))]
+    return list(dict.fromkeys(canonical(str(name)) for name in names))
+
+
+def _rows(path: Path) -> tuple[list[dict[str, Any]], str]:
+    """The rows of a file, and what it is: "log", "best" or "list"."""
+    ending = path.suffix.lower()
+    if ending == ".json":
+        return _read_best(path), "best"
+    if ending not in (".jsonl", ".csv", ".parquet"):
         raise UserError(
-            f"{path}: its ending is {path.suffix!r}; give a run's log.jsonl, a .jsonl list with the key "
-            "`instruction`, or a .txt file with one instruction a line"
+            f"{path}: its ending is {path.suffix!r}; give a run's folder, log.jsonl or best.json, a .jsonl, .csv or "
+            ".parquet list with the column `instruction`, or a .txt file with one instruction a line"
         )
-    rows = read_rows(path) if lines is None else list(lines)
-    if "rewrite" in rows[0]:
-        return _read_log(path, rows, task, canonical, is_one_row=lines is not None)
-    return Prompts(_in_file_order((_text(row, "instruction", path, i) for i, row in enumerate(rows, 1)), path))
+    rows = read_rows(path)
+    return rows, "log" if "rewrite" in rows[0] and "reward" in rows[0] else "list"
+
+
+def _row(line: dict[str, Any], task: str, where: str) -> InstructionRow:
+    row = instruction_row({**line, "dataset_name": task}, where)
+    return InstructionRow("", task, row.subject, row.level, row.tags)
+
+
+def _read_best(path: Path) -> list[dict[str, Any]]:
+    try:
+        best = json.loads(path.read_text(encoding="utf-8"))
+        return [
+            {
+                **{key: entry.get(key) for key in ("subject", "level", "tags")},
+                "instruction": entry["instruction"],
+                "rewrite_of": entry["baseline"]["instruction"],
+                "dataset_name": entry["task"],
+            }
+            for entry in best.values()
+        ]
+    except (OSError, ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{path}: no best.json of a run ({type(error).__name__}: {error}); of .json files only that is read"
+        ) from error
+
+
+def _read_text(path: Path, task: str) -> Prompts:
+    lines = [line.strip() for line in _read_lines(path)]
+    kept = [line for line in lines if line and not line.startswith("#")]
+    if not kept:
+        raise UserError(f"{path}: it holds no instruction; at least one is needed")
+    comments = sum(line.startswith("#") for line in lines)
+    notes = (f"{path.name}: {comments} lines begin with # and are taken as comments",) if comments else ()
+    different = tuple(Candidate(line, "file order") for line in dict.fromkeys(kept))
+    return Prompts(InstructionRow("", task), different, notes=notes)
 
 
 def finite(value: object) -> float | None:
@@ -110,36 +162,58 @@ def finite(value: object) -> float | None:
 
 @dataclass(frozen=True)
 class _LoggedRollout:
-    task: str
-    instruction: str
+    row: InstructionRow
+    name: str | None
     rewrite: str
     reward: float | None
 
 
-def _read_log(
-    path: Path, rows: list[dict[str, Any]], task: str, canonical: Callable[[str], str], *, is_one_row: bool
-) -> Prompts:
-    name = rows[0].get("row") if is_one_row else None
+def _read_log(path: Path, lines: list[dict[str, Any]], task: str, canonical: Callable[[str], str]) -> list[Prompts]:
     log = [
         _LoggedRollout(
-            canonical(_text(row, "dataset_name", path, number)),
-            _text(row, "instruction", path, number).strip(),
-            _text(row, "rewrite", path, number).strip(),
-            finite(row.get("reward")),
+            replace(
+                _row(line, canonical(_text(line, "dataset_name", path, number)), f"{path}: row {number}"),
+                instruction=_text(line, "instruction", path, number).strip(),
+            ),
+            line.get("row"),
+            _text(line, "rewrite", path, number).strip(),
+            finite(line.get("reward")),
         )
-        for number, row in enumerate(rows, start=1)
+        for number, line in enumerate(lines, start=1)
     ]
-    notes: list[str] = []
-    tasks = tuple(sorted({rollout.task for rollout in log}))
+    tasks = tuple(sorted({rollout.row.dataset_name for rollout in log}))
     if task in tasks:
-        tasks = (task,)
+        by_row: dict[InstructionRow, list[_LoggedRollout]] = defaultdict(list)
+        for rollout in log:
+            if rollout.row.dataset_name == task:
+                by_row[rollout.row].append(rollout)
+        found = [
+            _ranked(path, replace(row, instruction=""), own, (task,), (), canonical) for row, own in by_row.items()
+        ]
     else:
-        notes.append(f"no row of the log is for {task}: its rewrites were made, and are ranked, for {', '.join(tasks)}")
-    log = [rollout for rollout in log if rollout.task in tasks]
-    initials = list(dict.fromkeys(rollout.instruction for rollout in log))
-    if len(initials) > 1:
-        notes.append(f"the log rewrites {len(initials)} instructions; the first is taken as the initial one")
+        notes = [f"no row of the log is for {task}: its rewrites were made, and are ranked, for {', '.join(tasks)}"]
+        if (count := len({rollout.row.instruction for rollout in log})) > 1:
+            notes.append(f"the log rewrites {count} instructions; the first is taken as the initial one")
+        found = [_ranked(path, InstructionRow("", task), log, tasks, notes, canonical)]
+    if not any(group.candidates for group in found):
+        raise UserError(
+            f"{path}: {len(log)} rollouts, but no rewrite that has a reward and differs from the initial "
+            "instruction; there is nothing to evaluate"
+        )
+    return found
 
+
+def _ranked(
+    path: Path,
+    row: InstructionRow,
+    log: Sequence[_LoggedRollout],
+    tasks: tuple[str, ...],
+    notes: Sequence[str],
+    canonical: Callable[[str], str],
+) -> Prompts:
+    """The rewrites of rollouts, best first. Their row's name, where they are of one, picks its lines of other files."""
+    names = {rollout.name for rollout in log}
+    name, initial = names.pop() if len(names) == 1 else None, log[0].row.instruction
     rewards: dict[str, list[float]] = defaultdict(list)
     for rollout in log:
         if rollout.reward is not None:
@@ -152,13 +226,8 @@ def _read_log(
     candidates = [replace(c, ranked_by="chosen by the run") for c in by_dev if c.instruction in chosen]
     candidates += [c for c in by_dev if c.instruction not in chosen]
     candidates += [Candidate(text, "mean reward", mean_reward[text], len(rewards[text])) for text in by_reward]
-    candidates = [c for c in candidates if c.instruction and c.instruction != initials[0]]
-    if not candidates and not is_one_row:
-        raise UserError(
-            f"{path}: {len(log)} rollouts, but no rewrite that has a reward and differs from the initial "
-            "instruction; there is nothing to evaluate"
-        )
-    return Prompts(tuple(candidates), initials[0], tasks, tuple(notes), keeps_initial=chosen == {initials[0]})
+    candidates = [c for c in candidates if c.instruction and c.instruction != initial]
+    return Prompts(row, tuple(candidates), initial, tasks, tuple(notes), keeps_initial=chosen == {initial})
 
 
 def _read_dev(
@@ -195,13 +264,6 @@ def _chosen(path: Path, tasks: Sequence[str], canonical: Callable[[str], str], n
 
 def _score(candidate: Candidate) -> float:
     return -math.inf if candidate.score is None else candidate.score
-
-
-def _in_file_order(texts: Iterable[str], path: Path) -> tuple[Candidate, ...]:
-    candidates = tuple(Candidate(text, "file order") for text in dict.fromkeys(text.strip() for text in texts) if text)
-    if not candidates:
-        raise UserError(f"{path}: it holds no instruction; at least one is needed")
-    return candidates
 
 
 def _read_lines(path: Path) -> list[str]:

@@ -3,11 +3,12 @@
 import dataclasses
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from prewrite.evaluation.duel import Duel, make_duel
 from prewrite.evaluation.prompts import Candidate
-from prewrite.evaluation.statistics import PairedTest, wilson_interval
+from prewrite.evaluation.statistics import PairedTest, holm, wilson_interval
 from prewrite.evaluation.summary import Score, Summary, compare, compare_f1, summarise
 from prewrite.tasks.base import Task
 from prewrite.types import Evaluation, Verdict
@@ -23,7 +24,8 @@ LABELS_IN_TABLE = 4
 class ReportRow:
     """One instruction with its scores. role: "initial", "default" or "rank 1"; provenance: why it is here.
 
-    against: paired tests against the baselines by their role, all of right answers; f1_against: of token F1.
+    verdicts: sample after sample. against: paired tests against the baselines by their role, all of right answers;
+    f1_against: of token F1.
     """
 
     role: str
@@ -40,7 +42,8 @@ class Report:
     """What `evaluate.py` tells. rows: the baselines first ("initial" before all), then the candidates, best first.
 
     test_size: examples of the whole test split; the rows were scored on the first `n` of them where n is smaller.
-    facts: where prompts, task model and settings come from, by name.
+    facts: where prompts, task model and settings come from, by name. cost: what was asked for it.
+    texts: what the query shows of each example, by its id.
     """
 
     task: Task
@@ -50,15 +53,25 @@ class Report:
     facts: dict[str, str]
     notes: tuple[str, ...]
     rows: tuple[ReportRow, ...]
+    cost: Mapping[str, float] = field(default_factory=dict)
+    texts: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def best(self) -> ReportRow:
-        """The candidate that was ranked first before it was measured here; the initial one where there is none."""
+        """The candidate that was ranked first before it was measured here; the first baseline where there is none."""
         return next((row for row in self.rows if row.role == "rank 1"), self.rows[0])
 
     @property
     def is_limited(self) -> bool:
         return self.rows[0].summary.n < self.test_size
+
+    @property
+    def duel(self) -> Duel | None:
+        """The first rank against the initial instruction; None where there is none."""
+        if self.best is self.rows[0]:
+            return None
+        others = [row.verdicts for row in self.rows if row is not self.best and row.role != "initial"]
+        return make_duel(self.best.verdicts, self.rows[0].verdicts, others, self.texts)
 
     def text(self) -> str:
         """Head, table, legend, findings, and the texts of the instructions."""
@@ -69,7 +82,10 @@ class Report:
         lines += [f"note: {note}" for note in self.notes]
         lines += ["", *_table(self.task, self.rows), "", *_legend(self.task, self.rows), ""]
         lines += [f"- {finding}" for finding in findings(self.task, self.rows)]
+        if self.cost:
+            lines.append(cost_line(self.cost))
         lines.append("")
+        lines += self.duel.lines() if self.duel else []
         for row in self.rows:
             lines.append(f"[{row.role}] ({row.provenance})")
             lines += [f"    {line}" for line in row.instruction.split("\n")]
@@ -88,29 +104,47 @@ class Report:
             "is_limited": self.is_limited,
             "scoring": self.scoring,
         }
-        return head | self.facts | {"notes": list(self.notes), "findings": findings(self.task, self.rows), "rows": rows}
+        told = {"notes": list(self.notes), "findings": findings(self.task, self.rows), "cost": dict(self.cost)}
+        return head | self.facts | told | {"duel": dataclasses.asdict(self.duel) if self.duel else None, "rows": rows}
+
+
+def cost_line(cost: Mapping[str, float]) -> str:
+    """What was asked, as `KeptAnswers.cost` counts it, and the seconds it took."""
+    calls, kept, given, written, seconds = cost.values()
+    return (
+        f"- cost: {calls:,.0f} calls ({kept:,.0f} more answers were kept from an earlier start), {given:,.0f} tokens "
+        f"in, {written:,.0f} out, {seconds:,.0f} s."
+    )
 
 
 def make_rows(task: Task, by_role: Mapping[str, Candidate], evaluations: Sequence[Evaluation]) -> tuple[ReportRow, ...]:
-    """The rows of a report: `evaluations` are those of the instructions in `by_role`, in its order, baselines first."""
-    evaluation_of = dict(zip(by_role, evaluations, strict=True))
+    """The rows of a report: `evaluations` are those of the instructions in `by_role`, in its order, baselines first;
+    with K samples there are K of each, one after another."""
+    samples = len(evaluations) // len(by_role)
+    own = {role: evaluations[samples * i : samples * (i + 1)] for i, role in enumerate(by_role)}
     baselines = [role for role in ("initial", "default") if role in by_role]
-    return tuple(
+    rows = [
         ReportRow(
             role=role,
-            instruction=evaluation.instruction,
+            instruction=these[0].instruction,
             provenance=by_role[role].provenance(),
-            summary=summarise(task, evaluation),
-            verdicts=evaluation.verdicts,
-            against={other: compare(evaluation, evaluation_of[other]) for other in baselines if other != role},
+            summary=summarise(task, *these),
+            verdicts=tuple(verdict for one in these for verdict in one.verdicts),
+            against={other: compare(these, own[other]) for other in baselines if other != role},
             f1_against={
-                other: compare_f1(evaluation, evaluation_of[other])
+                other: compare_f1(these, own[other])
                 for other in baselines
                 if other != role and task.kind == "open_question"
             },
         )
-        for role, evaluation in evaluation_of.items()
-    )
+        for role, these in own.items()
+    ]
+    for other in baselines:
+        tested = [row for row in rows if other in row.against]
+        for tests in ([row.against for row in tested], [row.f1_against for row in tested if row.f1_against]):
+            for test, adjusted in zip(tests, holm([test[other].p_value for test in tests]), strict=True):
+                test[other] = replace(test[other], adjusted=adjusted)
+    return tuple(rows)
 
 
 def findings(task: Task, rows: Sequence[ReportRow]) -> list[str]:
@@ -118,21 +152,25 @@ def findings(task: Task, rows: Sequence[ReportRow]) -> list[str]:
     initial, others = rows[0], rows[1:]
     judged = initial.summary.n - initial.summary.failed
     tested = [(row, (row.f1_against or row.against)["initial"]) for row in others]
-    better = [row.role for row, test in tested if test.p_value < LEVEL and test.wins > test.losses]
-    worse = [row.role for row, test in tested if test.p_value < LEVEL and test.wins < test.losses]
+    better = [row.role for row, test in tested if _p_of(test) < LEVEL and test.wins > test.losses]
+    worse = [row.role for row, test in tested if _p_of(test) < LEVEL and test.wins < test.losses]
     lines = []
     if better:
         lines.append(f"better than the initial instruction (p < {LEVEL}): {', '.join(better)}.")
     if worse:
         lines.append(f"worse than the initial instruction (p < {LEVEL}): {', '.join(worse)}.")
-    if not better and not worse:
+    if tested and not better and not worse:
         lines.append(f"no instruction differs from the initial one at the {LEVEL:.0%} level.")
     if len(tested) > 1:
         lines.append(
-            f"p is that of each row by itself: were all {len(tested)} no better, one would still pass {LEVEL} with a "
-            f"chance of up to {min(1, LEVEL * len(tested)):.0%}. The ranks were given "
-            "without these examples; taking another row for its score here would be choosing on the test."
+            f"p is corrected for {len(tested)} tests (Holm): were none better, one would pass {LEVEL} with a chance of "
+            f"at most {LEVEL:.0%}. The ranks were given without these examples; taking another row for its score here "
+            "would be choosing on the test."
         )
+    for row in rows:
+        if row.summary.pass_at:
+            shares = ", ".join(f"pass@{k} {percent(score)}" for k, score in row.summary.pass_at.items())
+            lines.append(f"{row.role}, {row.summary.samples} answers to each example: {shares}.")
     if all(row.summary.accuracy is not None and row.summary.accuracy.value == 0 for row in rows):
         high = wilson_interval(0, judged).high
         lines.append(
@@ -149,9 +187,10 @@ def findings(task: Task, rows: Sequence[ReportRow]) -> list[str]:
             lines.append(
                 f"under {row.role} the answer is {majority[0]} in {majority[1]:.1%} of cases, whatever is asked."
             )
+    total = sum(row.summary.n * row.summary.samples for row in rows)
     if num_cut := sum(row.summary.num_cut for row in rows):
         lines.append(
-            f"{num_cut} of the {sum(row.summary.n for row in rows)} answers were cut off at task_model.max_tokens: "
+            f"{num_cut} of the {total} answers were cut off at task_model.max_tokens: "
             "raise it where that comes before the result."
         )
     if any(row.summary.failed for row in rows):
@@ -163,26 +202,29 @@ def findings(task: Task, rows: Sequence[ReportRow]) -> list[str]:
 
 def _table(task: Task, rows: Sequence[ReportRow]) -> list[str]:
     accuracy = "exact match" if task.kind == "open_question" else "accuracy"
+    samples = rows[0].summary.samples
     columns: dict[str, list[str]] = {
         "": [row.role for row in rows],
         "n": [str(row.summary.n) for row in rows],
         "failed": [str(row.summary.failed) for row in rows],
-        accuracy: [percent(row.summary.accuracy) for row in rows],
+        f"{accuracy}, mean of {samples}" if samples > 1 else accuracy: [percent(row.summary.accuracy) for row in rows],
     }
     if task.kind == "open_question":
         columns["F1"] = [percent(row.summary.f1) for row in rows]
     if task.kind == "classification":
-        columns["macro-F1"] = [percent(row.summary.macro_f1) for row in rows]
+        if samples == 1:
+            columns["macro-F1"] = [percent(row.summary.macro_f1) for row in rows]
         if len(task.labels) <= LABELS_IN_TABLE:
             columns["recall"] = [_recall(row.summary) for row in rows]
         columns["majority"] = [_majority(row.summary) for row in rows]
     columns["format"] = [_one_decimal(row.summary.format_compliance) for row in rows]
-    columns["p"] = [_p(row.against.get("initial")) for row in rows]
-    columns["won/lost"] = [_won_lost(row.against.get("initial")) for row in rows]
-    if task.kind == "open_question":
-        columns["p (F1)"] = [_p(row.f1_against.get("initial")) for row in rows]
+    if rows[1:]:
+        columns["p"] = [p_shown(row.against.get("initial")) for row in rows]
+        columns["won/lost"] = [won_lost(row.against.get("initial")) for row in rows]
+    if task.kind == "open_question" and rows[1:]:
+        columns["p (F1)"] = [p_shown(row.f1_against.get("initial")) for row in rows]
     if any("default" in row.against for row in rows):
-        columns["p default"] = [_p(row.against.get("default")) for row in rows]
+        columns["p default"] = [p_shown(row.against.get("default")) for row in rows]
     return table_lines([tuple(columns), *zip(*columns.values(), strict=True)])
 
 
@@ -199,8 +241,13 @@ def _legend(task: Task, rows: Sequence[ReportRow]) -> list[str]:
             parts.append(f"recall: {' / '.join(task.labels)}")
         parts.append("majority: the label answered most often, and how often")
     parts.append("format: answers of the form asked for")
-    parts.append("p, won/lost: right answers paired with the initial instruction's, McNemar's exact test")
-    if task.kind == "open_question":
+    if rows[0].summary.samples > 1:
+        parts.append("the intervals are of examples, whose answers are alike")
+    if rows[1:]:
+        test = "McNemar's exact test" if rows[0].summary.samples == 1 else "permutation test of the examples' means"
+        corrected = ", corrected for their number by Holm" if rows[2:] else ""
+        parts.append(f"p, won/lost: right answers paired with the initial instruction's, {test}{corrected}")
+    if task.kind == "open_question" and rows[1:]:
         parts.append("p (F1): the same for token F1, permutation test")
     if any("default" in row.against for row in rows):
         parts.append("p default: right answers paired with those of the task's default instruction")
@@ -227,11 +274,17 @@ def _majority(summary: Summary) -> str:
     return "-" if summary.majority is None else f"{summary.majority[0]} {100 * summary.majority[1]:.0f}"
 
 
-def _p(test: PairedTest | None) -> str:
+def p_shown(test: PairedTest | None) -> str:
+    """A p-value as it counts: corrected where several were tested."""
     if test is None:
         return ""
-    return "<0.0001" if test.p_value < 1e-4 else f"{test.p_value:.4f}"
+    return "<0.0001" if _p_of(test) < 1e-4 else f"{_p_of(test):.4f}"
 
 
-def _won_lost(test: PairedTest | None) -> str:
+def _p_of(test: PairedTest) -> float:
+    return test.p_value if test.adjusted is None else test.adjusted
+
+
+def won_lost(test: PairedTest | None) -> str:
+    """Wins and losses of a test."""
     return "" if test is None else f"{test.wins}/{test.losses}"

@@ -1,21 +1,23 @@
 """What there is to tell where a prompts file has several rows, each scored on its own task, subject and level."""
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from prewrite.evaluation.report import WIDTH, Report, percent, table_lines
-from prewrite.evaluation.statistics import mcnemar_test
+from prewrite.evaluation.report import WIDTH, Report, ReportRow, cost_line, p_shown, percent, table_lines, won_lost
+from prewrite.evaluation.summary import compare
+from prewrite.types import Evaluation
 
 
 @dataclass(frozen=True)
 class RowsReport:
     """names: of the rows; reports: of each, whose "initial" and "rank 1" are compared, the initial one alone where
-    nothing else is known."""
+    nothing else is known. cost: of all."""
 
     names: Sequence[str]
     reports: Sequence[Report]
+    cost: Mapping[str, float]
 
     def text(self) -> str:
         """A line a row, the means, and the texts of the instructions."""
@@ -27,11 +29,13 @@ class RowsReport:
         lines.append("scores: accuracy in percent with 95% intervals, on each row's own test examples")
         mean = self._mean()
         if mean is not None:
+            test = "McNemar's exact p" if self.reports[0].rows[0].summary.samples == 1 else "a permutation test's p"
             lines.append(
                 f"- mean of {len(self.reports)} rows: initial {100 * mean['initial']:.1f}, "
                 f"best {100 * mean['best']:.1f}; over all examples {mean['wins']} won, {mean['losses']} lost, "
-                f"McNemar's exact p {mean['p_value']:.2g}"
+                f"{test} {mean['p_value']:.2g}"
             )
+        lines.append(cost_line(self.cost))
         for name, report in zip(self.names, self.reports, strict=True):
             lines += ["", f"{name}, {report.test_label}"]
             for row in report.rows[:1] if report.best is report.rows[0] else (report.rows[0], report.best):
@@ -44,7 +48,8 @@ class RowsReport:
     def as_json(self) -> dict[str, Any]:
         """Every row's whole report, and the means."""
         named = zip(self.names, self.reports, strict=True)
-        return {"mean": self._mean(), "reports": [{"row": name} | report.as_json() for name, report in named]}
+        reports = [{"row": name} | report.as_json() for name, report in named]
+        return {"mean": self._mean(), "cost": dict(self.cost), "reports": reports}
 
     def _head(self) -> tuple[str, ...]:
         return ("row", "n", "initial", "best", "won/lost", "p")
@@ -52,9 +57,8 @@ class RowsReport:
     def _line(self, name: str, report: Report) -> tuple[str, ...]:
         initial, best = report.rows[0], report.best
         test = best.against.get("initial")
-        tested = (f"{test.wins}/{test.losses}", f"{test.p_value:.4f}") if test else ("", "")
         scores = (percent(initial.summary.accuracy), percent(best.summary.accuracy))
-        return (name, str(initial.summary.n), *scores, *tested)
+        return (name, str(initial.summary.n), *scores, won_lost(test), p_shown(test))
 
     def _mean(self) -> dict[str, Any] | None:
         """None where a row has no verdict."""
@@ -63,7 +67,15 @@ class RowsReport:
         if any(score is None for pair in scores for score in pair):
             return None
         initial, best = ([score.value for score in column if score] for column in zip(*scores, strict=True))
-        ours, theirs = ([v.correct for pair in pairs for v in pair[place].verdicts] for place in (1, 0))
-        test = mcnemar_test(ours, theirs)
+        theirs, ours = (_together(column) for column in zip(*pairs, strict=True))
+        test = compare(ours, theirs)
         means = {"initial": sum(initial) / len(initial), "best": sum(best) / len(best)}
         return means | {"wins": test.wins, "losses": test.losses, "p_value": test.p_value}
+
+
+def _together(rows: Sequence[ReportRow]) -> list[Evaluation]:
+    """The verdicts of all rows as one evaluation a sample."""
+    return [
+        Evaluation("", "", tuple(v for row in rows for v in row.verdicts[row.summary.n * k : row.summary.n * (k + 1)]))
+        for k in range(rows[0].summary.samples)
+    ]

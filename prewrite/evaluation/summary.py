@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from prewrite.evaluation.statistics import (
     Interval,
     PairedTest,
-    bootstrap_macro_f1_interval,
-    bootstrap_mean_interval,
     label_counts,
+    macro_f1_interval,
     mcnemar_test,
+    mean_interval,
     paired_permutation_test,
+    pass_at_k,
     wilson_interval,
 )
 from prewrite.grading import macro_f1
@@ -33,9 +34,10 @@ class Score:
 class Summary:
     """The scores of one evaluation, over the examples that have a verdict; failed counts the others.
 
-    num_cut: answers that max_tokens ended.
-    accuracy: share of right answers (open questions: exact match) with Wilson's interval, that of a bootstrap where
-        several answers were averaged; None without any verdict.
+    samples: answers to each example. num_cut: answers that max_tokens ended.
+    accuracy: share of right answers (open questions: exact match) with Wilson's interval, or with several samples, kept
+    apart or averaged in the verdicts, the mean over examples with `mean_interval`; None without any verdict.
+    pass_at: with several samples, by k: the chance that one of k answers is right (`pass_at_k`).
     format_compliance: share of answers in the form that the task asks for, right or not.
     f1: mean token F1; open questions only.
     macro_f1, recall (by label; None where no example has the label), majority (the label given most often and its share
@@ -51,50 +53,84 @@ class Summary:
     macro_f1: Score | None = None
     recall: dict[str, float | None] | None = None
     majority: tuple[str, float] | None = None
+    samples: int = 1
+    pass_at: dict[int, Score] | None = None
 
 
-def summarise(task: Task, evaluation: Evaluation) -> Summary:
-    """Every score that applies to the task's kind."""
-    n = len(evaluation.verdicts)
-    judged = [verdict for verdict in evaluation.verdicts if verdict.correct is not None]
+def summarise(task: Task, evaluation: Evaluation, *more: Evaluation) -> Summary:
+    """Every score that applies to the task's kind. more: further samples of the same answers."""
+    samples = (evaluation, *more)
+    n, num_cut = len(evaluation.verdicts), sum(one.num_cut for one in samples)
+    by_example = [[v for v in own if v.correct is not None] for own in by_examples(samples)]
+    judged = [verdict for own in by_example for verdict in own]
     if not judged:
-        return Summary(n, failed=n, num_cut=evaluation.num_cut, accuracy=None, format_compliance=None)
+        return Summary(n, failed=n, num_cut=num_cut, accuracy=None, format_compliance=None, samples=len(samples))
     summary = Summary(
-        n,
-        failed=n - len(judged),
-        num_cut=evaluation.num_cut,
-        accuracy=_accuracy(judged),
+        n=n,
+        failed=sum(not own for own in by_example),
+        num_cut=num_cut,
+        accuracy=_accuracy(by_example, len(samples)),
         format_compliance=sum(verdict.well_formed for verdict in judged) / len(judged),
+        samples=len(samples),
     )
+    if more:
+        summary = replace(summary, pass_at=_pass_at(by_example, len(samples)))
     if task.kind == "classification":
         return _with_labels(summary, judged, task.labels)
     if task.kind == "open_question":
-        f1 = [verdict.f1 for verdict in judged if verdict.f1 is not None]
-        return replace(summary, f1=Score(sum(f1) / len(f1), bootstrap_mean_interval(f1)))
+        f1 = [mean for own in by_example if (mean := _mean([v.f1 for v in own])) is not None]
+        return replace(summary, f1=Score(sum(f1) / len(f1), mean_interval(f1)))
     return summary
 
 
-def compare(first: Evaluation, second: Evaluation) -> PairedTest:
-    """Are the right answers of two instructions on the same examples equally many? McNemar's exact test; where several
-    answers were averaged, that of `compare_f1`."""
-    _check_same_examples(first, second)
-    if any(verdict.share is not None for verdict in (*first.verdicts, *second.verdicts)):
-        return paired_permutation_test([v.score for v in first.verdicts], [v.score for v in second.verdicts])
-    return mcnemar_test([v.correct for v in first.verdicts], [v.correct for v in second.verdicts])
+def by_examples(samples: Sequence[Evaluation]) -> list[tuple[Verdict, ...]]:
+    """The verdicts of all samples, example by example."""
+    for other in samples[1:]:
+        _check_same_examples(samples[0], other)
+    return list(zip(*(one.verdicts for one in samples), strict=True))
 
 
-def compare_f1(first: Evaluation, second: Evaluation) -> PairedTest:
+def compare(first: Sequence[Evaluation], second: Sequence[Evaluation]) -> PairedTest:
+    """Are the right answers of two instructions on the same examples equally many?
+
+    first, second: all samples of each. McNemar's exact test of one answer each; of several a sign-flip permutation test
+    of the examples' means.
+    """
+    _check_same_examples(first[0], second[0])
+    if len(first) == len(second) == 1:
+        return mcnemar_test([v.correct for v in first[0].verdicts], [v.correct for v in second[0].verdicts])
+    means = [[_mean([v.correct for v in own]) for own in by_examples(samples)] for samples in (first, second)]
+    return paired_permutation_test(*means)
+
+
+def compare_f1(first: Sequence[Evaluation], second: Sequence[Evaluation]) -> PairedTest:
     """Is the mean token F1 of two instructions on the same examples the same? Sign-flip permutation test."""
-    _check_same_examples(first, second)
-    return paired_permutation_test([v.f1 for v in first.verdicts], [v.f1 for v in second.verdicts])
+    _check_same_examples(first[0], second[0])
+    means = [[_mean([v.f1 for v in own]) for own in by_examples(samples)] for samples in (first, second)]
+    return paired_permutation_test(*means)
 
 
-def _accuracy(judged: Sequence[Verdict]) -> Score:
-    scores = [verdict.score or 0.0 for verdict in judged]
-    if any(verdict.share is not None for verdict in judged):
-        return Score(sum(scores) / len(scores), bootstrap_mean_interval(scores))
-    right = int(sum(scores))
-    return Score(right / len(judged), wilson_interval(right, len(judged)))
+def _accuracy(by_example: Sequence[Sequence[Verdict]], samples: int) -> Score:
+    if samples == 1 and all(verdict.share is None for own in by_example for verdict in own):
+        right, n = sum(verdict.correct is True for own in by_example for verdict in own), sum(map(len, by_example))
+        return Score(right / n, wilson_interval(right, n))
+    means = [mean for own in by_example if (mean := _mean([verdict.score for verdict in own])) is not None]
+    return Score(sum(means) / len(means), mean_interval(means))
+
+
+def _pass_at(by_example: Sequence[Sequence[Verdict]], samples: int) -> dict[int, Score]:
+    """For k = 2, 4, ... and all; examples with fewer than k verdicts are left out of pass@k."""
+    scores = {}
+    for k in sorted({*(2**power for power in range(1, samples.bit_length()) if 2**power <= samples), samples}):
+        each = [pass_at_k(len(own), sum(v.correct is True for v in own), k) for own in by_example if len(own) >= k]
+        if each:
+            scores[k] = Score(sum(each) / len(each), mean_interval(each))
+    return scores
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [float(value) for value in values if value is not None]
+    return sum(known) / len(known) if known else None
 
 
 def _with_labels(summary: Summary, judged: Sequence[Verdict], labels: Sequence[str]) -> Summary:
@@ -108,7 +144,10 @@ def _with_labels(summary: Summary, judged: Sequence[Verdict], labels: Sequence[s
     label, count = given.most_common(1)[0]
     return replace(
         summary,
-        macro_f1=Score(macro_f1(targets, predictions, labels), bootstrap_macro_f1_interval(counts_CC)),
+        # Answers to one example are alike: the interval, which counts each for one, is left out with several.
+        macro_f1=Score(macro_f1(targets, predictions, labels), macro_f1_interval(counts_CC))
+        if summary.samples == 1
+        else None,
         recall=recall,
         majority=(str(label), count / len(judged)),
     )

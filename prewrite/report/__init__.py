@@ -5,8 +5,8 @@ from pathlib import Path
 from prewrite.secrets import hidden
 
 
-def report_at_the_end(folder: Path) -> str:
-    """Writes a finished run's report, and says in one line where it lies, or why there is none."""
+def try_report(folder: Path) -> str:
+    """Writes a run's report, at its end or on the way, and says in one line where it lies, or why there is none."""
     try:
         from prewrite.report.page import write_report  # here: without its libraries a run still ends well
 

@@ -19,7 +19,8 @@ class RunFolder:
     """What a run folder holds, and what is wrong with it (`faults`, a sentence each).
 
     metrics, log, dev: the objects of those files; config, best, totals: those files, {} where there is none;
-    evaluations: those of `evaluate.py`, by file name; name: what the page calls the run.
+    evaluations: those of `evaluate.py`, by file name; wins_losses: the objects of that file, [] before the end;
+    name: what the page calls the run.
     """
 
     path: Path
@@ -30,6 +31,7 @@ class RunFolder:
     best: Line = field(default_factory=dict)
     totals: Line = field(default_factory=dict)
     evaluations: dict[str, Line] = field(default_factory=dict)
+    wins_losses: list[Line] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     name: str = ""
 
@@ -66,6 +68,8 @@ def read_folder(path: Path) -> RunFolder:
     run = RunFolder(path)
     for name in _LINES:
         setattr(run, name.partition(".")[0], list(_lines(run, name)))
+    if (path / "wins_losses.jsonl").is_file():
+        run.wins_losses = list(_lines(run, "wins_losses.jsonl"))
     for name in _WHOLES:
         setattr(run, name.partition(".")[0], _whole(run, path / name))
     run.best = {row: entry for row, entry in run.best.items() if _is_entry(entry)}

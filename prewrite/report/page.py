@@ -15,10 +15,10 @@ import plotly.offline
 from markupsafe import Markup, escape
 
 from prewrite.errors import UserError
-from prewrite.report import figures, story
+from prewrite.report import bouts, figures, story
 from prewrite.report.folder import RunFolder, interval, number, read_folders, text
-from prewrite.reporting.journal import write_whole
 from prewrite.reporting.looks import look_rows
+from prewrite.writing import write_whole
 
 REPORT = "report.html"
 COMPARISON = "comparison.html"
@@ -48,6 +48,7 @@ def report_page(run: RunFolder) -> str:
         reward=figures.reward_figure(run),
         health=figures.health_figures(run),
         spending=story.spending(run),
+        bouts_of=bouts.bouts_of,
         phase_totals=story.phases(run),
         phase_figure=figures.phase_figure(run),
         metrics=figures.small_multiples([run]),
@@ -84,6 +85,7 @@ def _row(run: RunFolder, name: str, entry: dict[str, Any]) -> dict[str, Any]:
         "stages": story.stages(entry),
         "duels": story.duels(run, name, entry),
         "tests": story.tested(run, name, entry),
+        "bouts": bouts.bouts(run, name),
     }
 
 

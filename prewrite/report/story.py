@@ -111,6 +111,7 @@ def lineage(run: RunFolder, entry: Line) -> list[Ancestor]:
         rewrite, reward = text(line.get("rewrite")), number(line.get("reward"))
         first.setdefault(rewrite, line)
         rewards.setdefault(rewrite, []).extend([] if reward is None else [reward])
+    judged = {text(line.get("rewrite")): line for line in reversed(run.dev) if line.get("task") == entry.get("task")}
     chain, current = [], best
     while current and current != initial and current not in chain:
         chain.append(current)
@@ -123,7 +124,7 @@ def lineage(run: RunFolder, entry: Line) -> list[Ancestor]:
     ancestors = []
     for before, one in zip(["", *texts], texts, strict=False):
         line, known = first.get(one), rewards.get(one, [])
-        note = "" if line or one == initial else "sampled for choosing, after its stage's training"
+        note = "" if line or one == initial else _sampled(judged.get(one, {}))
         if one in begun and one not in (initial, best):
             note = f"{note or f'written in step {_step(line):.0f}'}; the next stage began with it"
         ancestors.append(
@@ -143,6 +144,14 @@ def earlier(entry: Line) -> list[Line]:
     """The stages before the one that an entry of best.json is about, the oldest first, as far as they led to it."""
     found = entry.get("earlier")
     return [stage for stage in found if isinstance(stage, dict)] if isinstance(found, list) else []
+
+
+def _sampled(look: Line) -> str:
+    """Where a rewrite comes from that no training step wrote. look: its first line in dev.jsonl."""
+    how = "the greedy rewrite" if look.get("role") == "greedy" else "sampled for choosing"
+    step = number(look.get("step"))
+    after = "" if step is None else f", after step {step:.0f}"
+    return f"{how}{after}: a rewrite of what its stage began with"
 
 
 def _step(line: Line | None) -> float:

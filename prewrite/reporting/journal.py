@@ -6,7 +6,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,13 +16,13 @@ from prewrite.config.loading import dump_config, load_config
 from prewrite.errors import UserError
 from prewrite.reporting.trackers import Tracker, open_trackers
 from prewrite.types import InstructionRow, Rollout, Row
+from prewrite.writing import HALVES, write_whole
 
 Start = Literal["new", "resume", "overwrite"]
 ANSWERS = "answers.jsonl"  # written by `prewrite.engine.answers`
 
 _LINES = ("metrics.jsonl", "log.jsonl", "dev.jsonl")  # a folder with none of them is a start that failed
 _WAY_OUT = "make room or put its rights in order, then go on with --resume"
-_HALVES = "backslashreplace"  # a lone surrogate, which UTF-8 cannot say, becomes JSON's own escape of it
 
 
 class Journal:
@@ -173,6 +173,17 @@ class Journal:
         with self._faults_told():
             write_whole(self.folder / "task_model.json", _json(facts, indent=2) + "\n")
 
+    def write_wins_losses(self, duels: Sequence[Mapping[str, Any]]) -> None:
+        """An object a row and place (test, race), into wins_losses.jsonl: where best and initial instruction differ.
+
+        Rows of earlier stages that these do not have stay in it.
+        """
+        path, rows = self.folder / "wins_losses.jsonl", {duel["row"] for duel in duels}
+        with self._faults_told():
+            known = path.read_text(encoding="utf-8").split("\n") if path.is_file() else []
+            kept = [line for line in known if line and json.loads(line)["row"] not in rows]
+            write_whole(path, "".join(line + "\n" for line in [*kept, *map(_json, duels)]))
+
     def write_totals(self, totals: Mapping[str, Any]) -> None:
         """What the whole run cost, into totals.json, at its end."""
         with self._faults_told():
@@ -180,7 +191,7 @@ class Journal:
 
     def _append(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         path = self.folder / name
-        with self._faults_told(), path.open("a", encoding="utf-8", errors=_HALVES, newline="\n") as file:
+        with self._faults_told(), path.open("a", encoding="utf-8", errors=HALVES, newline="\n") as file:
             for row in rows:
                 file.write(_json(row) + "\n")
 
@@ -190,13 +201,6 @@ class Journal:
             yield
         except OSError as error:
             raise UserError(f"run folder {self.folder}: cannot be written ({error}); {way_out}") from error
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Writes a file by way of a neighbour and a rename: a reader sees the old text or the new, never a part."""
-    draft = path.with_name(path.name + ".part")
-    draft.write_text(text, encoding="utf-8", errors=_HALVES, newline="\n")
-    os.replace(draft, path)
 
 
 def _json(value: Any, indent: int | None = None) -> str:

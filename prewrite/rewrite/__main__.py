@@ -17,8 +17,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     quiet_environment()
     try:
-        from prewrite.reporting.journal import write_whole
         from prewrite.rewrite.command import as_jsonl, rewrite, told
+        from prewrite.writing import write_whole
 
         written = rewrite(parsed)
         try:

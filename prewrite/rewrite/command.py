@@ -21,8 +21,10 @@ from prewrite.errors import UserError
 from prewrite.tasks.files import read_instruction_rows
 from prewrite.training.rollout import build_requests
 from prewrite.types import InstructionRow, Sample
+from prewrite.writing import write_whole
 
 NO_TASK = "none"
+_LISTS = (".jsonl", ".csv", ".parquet")
 
 
 @dataclass(frozen=True)
@@ -49,11 +51,28 @@ def rewrite(arguments: argparse.Namespace) -> list[Written]:
     return [_written(row, own, rollout.meta_instruction) for row, own in zip(rows, samples, strict=True)]
 
 
+def rewrite_prompts(rewriter: str, prompts: Path) -> Path:
+    """The greedy rewrites of a list, in a file beside it that `evaluate.py --prompts` reads. Raises UserError."""
+    if prompts.suffix.lower() not in _LISTS:
+        endings = ", ".join(_LISTS)
+        raise UserError(f"{prompts}: --rewriter rewrites a list: a {endings} file with the column `instruction`")
+    out = prompts.with_name(f"{prompts.stem}.rewrites.jsonl")
+    given = {"rewriter": rewriter, "instructions": str(prompts), "samples": None, "config": None, "overrides": []}
+    written = rewrite(argparse.Namespace(**given, out=out))
+    write_whole(out, as_jsonl(written))
+    print(f"{told(written)}\n\nwritten: {out}\n", flush=True)
+    return out
+
+
 def as_jsonl(written: Sequence[Written]) -> str:
     """A line a rewrite, under the key that `evaluate.py --prompts` reads in a list. UserError where there is none."""
     lines = [
         {"instruction": text, "rewrite_of": one.row.instruction}
-        | ({} if one.row.dataset_name == NO_TASK else {"dataset_name": one.row.dataset_name})
+        | {
+            key: value
+            for key in ("dataset_name", "subject", "level", "tags")
+            if (value := getattr(one.row, key)) and value != NO_TASK
+        }
         for one in written
         for text in one.rewrites
     ]
@@ -77,7 +96,7 @@ def told(written: Sequence[Written]) -> str:
 
 def _rows(given: str) -> list[InstructionRow]:
     path = Path(given)
-    if path.suffix.lower() not in (".jsonl", ".csv", ".parquet"):
+    if path.suffix.lower() not in _LISTS:
         if not given.strip():
             raise UserError("--instructions: the text is empty; give an instruction, or a file of them")
         return [InstructionRow(given.strip(), NO_TASK)]

@@ -10,6 +10,7 @@ from prewrite.engine.sampler import refuse_sleep_without_gpu
 from prewrite.plugins import faults_told, own_class
 from prewrite.reporting.journal import Start
 from prewrite.reporting.trackers import refuse_missing_trackers
+from prewrite.training.benchmarks import check_benchmarks, evaluate_benchmarks
 from prewrite.training.callbacks import Callback, EarlyStopping
 from prewrite.training.engines import open_engines
 from prewrite.training.progress import Progress
@@ -39,6 +40,8 @@ def run(config: Config, start: Start = "new", *, dry_run: bool = False) -> None:
                 print(f"policy.trust_remote_code is on: Python code that comes with {config.policy.model} runs here")
             tokenizer = load_tokenizer(config.policy)
             stages = load_stages(config, tokenizer)
+            of_benchmarks = check_benchmarks(config)
+            choices = next((stage.choices for stage in stages if stage.choices), of_benchmarks)
             parts = {name: part for stage in stages for name, part in stage.shared_parts.items()}
             data = agreement.data_hashes(parts)
         agreement.agree_on_data(data, world)
@@ -46,7 +49,6 @@ def run(config: Config, start: Start = "new", *, dry_run: bool = False) -> None:
             for stage in stages if world.is_main else ():
                 print(stage.outlook(world.size))
             return
-        choices = next((stage.choices for stage in stages if stage.choices), ())
         engines = stack.enter_context(open_engines(config, world, tokenizer, choices, start, data))
         progress = engines.checkpoint.progress() if engines.checkpoint else Progress()
         for loaded in stages[progress.stage :]:
@@ -55,6 +57,9 @@ def run(config: Config, start: Start = "new", *, dry_run: bool = False) -> None:
             totals = trainer.run()
             if stage.number == stages[-1].number:
                 trainer.state.tell("on_train_end", totals)
+        journal = engines.journal
+        if journal is not None and config.evaluation.benchmarks and journal.best:
+            evaluate_benchmarks(config, journal.folder, engines.task_model)
 
 
 def make_callbacks(config: Config) -> list[Callback]:

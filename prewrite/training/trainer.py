@@ -14,7 +14,7 @@ from prewrite.algorithm.batching import Batch, collate
 from prewrite.config import Config
 from prewrite.engine import distributed
 from prewrite.engine.weight_sync import push
-from prewrite.report import report_at_the_end
+from prewrite.report import try_report
 from prewrite.reporting.console import Console
 from prewrite.training.callbacks import Callback, TrainingState
 from prewrite.training.checkpoint import set_generators
@@ -89,7 +89,7 @@ class Trainer:
             self.engines.journal.write_totals(totals)
             if summary := self.objective.summary():
                 console.say(summary)
-            console.say(report_at_the_end(self.engines.journal.folder))
+            console.say(try_report(self.engines.journal.folder))
             console.say(f"run folder: {self.engines.journal.folder}")
         return totals
 
@@ -103,7 +103,7 @@ class Trainer:
 
     def _train_on_fresh_rollouts(self, console: Console) -> tuple[Sequence[Rollout], str]:
         """One rollout batch and the optimizer steps on it, each written down when it ends; and `_why_over`."""
-        started = time.perf_counter()
+        started, self.looked = time.perf_counter(), False
         self.seconds = {}
         rollouts, refills = self._collect()
         console.rewrites(rollouts, self.config.training.num_completions_to_print)
@@ -138,6 +138,8 @@ class Trainer:
             raise
         with distributed.together("writing rollouts down"):
             self._write_rollouts(rollouts, row_gaps)
+            if self.looked and self.engines.journal is not None:
+                try_report(self.engines.journal.folder)
         return rollouts, over
 
     def _after_batch(self, rollouts: Sequence[Rollout], batch: Batch) -> tuple[dict[str, float], str]:
@@ -152,6 +154,7 @@ class Trainer:
         self.objective.remember(rollouts, self.state.first_step - 1)
         over = self._why_over()
         if over or self.state.due(self.config.selection.eval_steps):
+            self.looked = True
             with self._clock("dev"):
                 metrics |= self.objective.evaluate(self.progress.step, self.engines.sampler)
         return metrics | self.objective.spent(), over
@@ -228,8 +231,7 @@ class Trainer:
             )
             for (one, mark), total in zip(shared, self._totals([mark.parts for _, mark in shared]), strict=True)
         ]
-        size = self.num_generations
-        return [scored[start : start + size] for start in range(0, len(scored), size)]
+        return [scored[i : i + self.num_generations] for i in range(0, len(scored), self.num_generations)]
 
     def _totals(self, parts: Sequence[Parts]) -> list[float]:
         """One reward a sample; NaN = no verdict."""

@@ -59,6 +59,9 @@ class World:
 
     calls_left, num_refused = float("inf"), 0
 
+    def body(self, call: Call) -> dict[str, Any]:
+        return {}
+
     def ask_ahead(self, calls: Sequence[Call]) -> None: ...
 
     def check_failure_share(self) -> None: ...
@@ -66,6 +69,8 @@ class World:
     def write_dev(self, line: Any) -> None: ...
 
     def write_best(self, best: Any) -> None: ...
+
+    def write_wins_losses(self, duels: Any) -> None: ...
 
 
 def quantile(chance: float) -> float:

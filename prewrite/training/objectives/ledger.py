@@ -172,7 +172,8 @@ class Ledger:
         line |= {"role": role, "rewrite": text, **self._summary(index, text, shown)}
         if estimate is not None:
             line |= {"estimate": estimate.mean, "sd": estimate.sd}
-        self.journal.write_dev(line | {"verdicts": [verdict.correct for verdict in shown]})
+        verdicts_by_example = {"verdicts": [v.correct for v in shown], "examples": [v.example_id for v in shown]}
+        self.journal.write_dev(line | verdicts_by_example)
 
     def _summary(self, index: int, text: str, verdicts: Sequence[Verdict]) -> dict[str, Any]:
         """What dev.jsonl and best.json say of an instruction's verdicts."""

@@ -1,12 +1,13 @@
 """Choosing each row's best instruction: looks on the way, a race at the end, and one test of what came out."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from prewrite.asking.questions import Asked
 from prewrite.config import Config
 from prewrite.config.loading import config_hash
+from prewrite.evaluation.duel import make_duel
 from prewrite.evaluation.statistics import mcnemar_test, paired_permutation_test
 from prewrite.reporting.console import outcome
 from prewrite.reporting.journal import Journal, plain
@@ -17,8 +18,9 @@ from prewrite.training.objectives.ledger import Ledger
 from prewrite.training.objectives.race import Round, plan_beside, run_race
 from prewrite.training.objectives.requests import Brief, distinct, make_brief
 from prewrite.training.objectives.rewrite_data import RewriteData
+from prewrite.training.objectives.use import how_to_ask
 from prewrite.training.progress import Candidate, Claim, Progress, Winner
-from prewrite.types import Evaluation, Rollout, Sample, Verdict
+from prewrite.types import Evaluation, Example, Rollout, Sample, Verdict
 
 LEVEL = 0.05  # of the test
 
@@ -36,6 +38,7 @@ class Selection:
         self.config_hash = config_hash(config)
         self.ledger = Ledger(config, data, task_model, journal, progress)
         self.spent: dict[str, str] = {}
+        self.duels: list[dict[str, Any]] = []
 
     def remember(self, rollouts: Sequence[Rollout], step: int) -> None:
         """Takes in what a step's rewrites did on train examples. step: the optimizer steps taken before them."""
@@ -106,6 +109,8 @@ class Selection:
         self.task_model.check_failure_share()
         for index in range(len(self.ledger.names)):
             self.ledger.of(index).claim = self._test(index, most)
+            self._remember_race_duel(index)
+        self.journal.write_wins_losses(self.duels)
         entries = self._write_best()
         for index, name in enumerate(self.ledger.names):
             self.progress.winners[name] = Winner(self._kept(index), plain(entries[name]))
@@ -203,7 +208,27 @@ class Selection:
             )
         for text, verdicts in ((best, first), (row.instruction, second)):
             self.ledger.write_line(index, text, "test", None, None, verdicts)
+        self._remember_duel(index, "test", first, second, examples)
         return Claim(result.p_value <= LEVEL, result.p_value, result.wins, result.losses, len(examples))
+
+    def _remember_race_duel(self, index: int) -> None:
+        """Best against initial on the race's examples that both have."""
+        memory, initial = self.ledger.of(index), self.data.rows[index].instruction
+        ours, theirs = memory.dev.get(memory.best or "", {}), memory.dev.get(initial, {})
+        shared = [example for example in self.ledger.race_examples[index] if example.id in ours.keys() & theirs.keys()]
+        if memory.best != initial and shared:
+            best, others = ([known[example.id] for example in shared] for known in (ours, theirs))
+            self._remember_duel(index, "race", best, others, shared)
+
+    def _remember_duel(
+        self, index: int, where: str, best: Sequence[Verdict], initial: Sequence[Verdict], examples: Sequence[Example]
+    ) -> None:
+        memory, row = self.ledger.of(index), self.data.rows[index]
+        others = [list(own.values()) for text, own in memory.dev.items() if text not in (memory.best, row.instruction)]
+        columns = self.data.tasks[row.dataset_name].fields
+        texts = {example.id: "\n".join(example.fields[column] for column in columns) for example in examples}
+        duel = make_duel(best, initial, others, texts)
+        self.duels.append({"row": self.ledger.names[index], "where": where, **asdict(duel)})
 
     def _look(self, index: int, texts: Sequence[str], source: str, step: int) -> dict[str, float]:
         """Asks on the examples of a look; the mean score, by the name of its metric, where there is one."""
@@ -238,17 +263,21 @@ class Selection:
         for index, (name, row) in enumerate(zip(self.ledger.names, self.data.rows, strict=True)):
             memory, worth, initial = self.ledger.of(index), self.ledger.worth(index), row.instruction
             assert memory.best is not None
+            sample = self.ledger.race_examples[index][0]
             entries[name] = {
                 "instruction": memory.best,
                 **self.ledger.entry(index, memory.best, worth, initial),
                 "baseline": {"instruction": initial, **self.ledger.entry(index, initial, worth, memory.best)},
                 "stage": self.progress.stage,
+                "use": how_to_ask(self.config, self.data, row, memory.best, sample, self.task_model),
                 "step": memory.candidates[memory.best].step,
                 "num_candidates": len(memory.candidates),
                 "test": None if memory.claim is None else vars(memory.claim),
                 **self.ledger.what_it_is(index),
                 "tags": list(row.tags),
                 "config_hash": self.config_hash,
+                "run": self.config.run_name,
+                "policy": self.config.policy.model,
                 "earlier": self._earlier(name, initial),
             }
         self.journal.write_best({name: winner.entry for name, winner in self.before.items()} | entries)

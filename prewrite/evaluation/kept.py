@@ -1,0 +1,147 @@
+"""The rows of an evaluation: each answer in a file as soon as it is there, so that none is paid for twice."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from prewrite.asking.questions import Progress
+from prewrite.config import TaskModelSettings
+from prewrite.engine.forced_choice import Dialect
+from prewrite.engine.spending import TaskModelStats
+from prewrite.engine.task_model import TaskModel
+from prewrite.engine.task_wire import request_body
+from prewrite.errors import UserError
+from prewrite.tasks.files import read_rows
+from prewrite.types import Answer, Call
+from prewrite.writing import append_line, write_whole
+
+
+class KeptAnswers:
+    """Stands between an evaluation and the task model (`Answering`), and asks only what its file does not have.
+
+    A row of the file is known by its request: the body that would be sent, model, sampling and query in it, the choices
+    and the number of the sample. A failed call is no answer, and asked again.
+
+    task_model: opens and probes the task model; called when the first call has to be made.
+    """
+
+    def __init__(self, path: Path, settings: TaskModelSettings, task_model: Callable[[], TaskModel]):
+        self.path, self.settings, self._task_model = path, settings, task_model
+        self._answers: dict[str, Answer] = {}
+        self._is_open = False
+        self._before: TaskModelStats | None = None
+        self._forced_by: dict[str, Dialect | None] = {}  # by the requests that had choices
+        for row in read_rows(path) if path.is_file() and path.stat().st_size else ():
+            if isinstance(row.get("answer"), str) and isinstance(row.get("request"), str):
+                self._answers[row["request"]] = Answer(row["answer"], finish_reason=row.get("finish_reason"))
+                if "forced_by" in row:
+                    self._forced_by[row["request"]] = row["forced_by"]
+        self.num_found = len(self._answers)
+        if self.num_found:
+            self._write(self._short(key, answer) for key, answer in self._answers.items())  # whole lines again
+
+    def ask(self, calls: Sequence[Call], *, progress: Progress | None = None) -> list[Answer]:
+        """The answers, in order. Raises what `TaskModel.ask` raises; what was answered until then is in the file."""
+        missing = self.missing(calls)
+        failed: dict[str, Answer] = {}
+        model = self._open() if missing else None
+
+        def keep(call: Call, answer: Answer) -> None:
+            key = self._key(call)
+            if answer.text is None:
+                failed[key] = answer
+            elif key not in self._answers:
+                self._answers[key] = answer
+                if call.choices and model is not None:
+                    self._forced_by[key] = model.dialect
+                append_line(self.path, _json({"query": call.query} | self._short(key, answer)))
+
+        if model is not None:
+            try:
+                model.ask(missing, progress=progress, on_answer=keep)
+            except OSError as error:
+                raise UserError(
+                    f"{self.path} could not be written ({error}); what it holds is not asked again"
+                ) from error
+        return without_cut_thoughts([self._answers.get(key) or failed[key] for key in map(self._key, calls)])
+
+    @property
+    def dialect(self) -> Dialect | None:
+        """In which choices were forced; None = they were asked for in free text, or there were none."""
+        return next(iter(self._forced_by.values()), None)
+
+    def _open(self) -> TaskModel:
+        model = self._task_model()
+        if not self._is_open:
+            self._before, self._is_open = replace(model.stats), True
+        if self._forced_by and self.dialect != model.dialect:
+            raise UserError(
+                f"{self.path}: its choices were forced by {self.dialect or 'nothing'}, and the task model at "
+                f"{model.base_url} forces them by {model.dialect or 'nothing'}: that is another question. Go on at an "
+                "endpoint like the first, or delete the file to ask anew."
+            )
+        return model
+
+    def check_failure_share(self) -> None:
+        """As the task model's, once that was needed."""
+        if self._is_open:
+            self._task_model().check_failure_share()
+
+    def cost(self) -> dict[str, float]:
+        """What was spent since this was made, beside the answers that were there."""
+        stats = replace(self._task_model().stats) if self._is_open else TaskModelStats()
+        before = self._before or stats
+        return {
+            "calls": stats.calls - before.calls,
+            "kept": self.num_found,
+            "prompt_tokens": stats.prompt_tokens - before.prompt_tokens,
+            "completion_tokens": stats.completion_tokens - before.completion_tokens,
+        }
+
+    def missing(self, calls: Iterable[Call]) -> list[Call]:
+        """The calls that have no answer yet."""
+        return [call for call in calls if self._key(call) not in self._answers]
+
+    def finish(self, rows: Iterable[tuple[Call, Mapping[str, Any]]]) -> None:
+        """Writes the file anew, whole: for each call what is known of its row, with the query and the answer."""
+        self._write(
+            {**known, "query": call.query, **self._short(key, self._answers.get(key, Answer(None)))}
+            for call, known in rows
+            for key in [self._key(call)]
+        )
+
+    def answer(self, call: Call) -> str | None:
+        """What was answered; None for a failed call."""
+        kept = self._answers.get(self._key(call))
+        return kept.text if kept else None
+
+    def _key(self, call: Call) -> str:
+        body = request_body(call, self.settings.for_task(call.task), None)
+        asked = json.dumps([body, call.choices, call.sample_index], sort_keys=True)
+        return hashlib.sha256(asked.encode()).hexdigest()[:24]
+
+    def _short(self, key: str, answer: Answer) -> dict[str, Any]:
+        forced = {"forced_by": self._forced_by[key]} if key in self._forced_by else {}
+        return {"answer": answer.text, "finish_reason": answer.finish_reason, **forced, "request": key}
+
+    def _write(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        write_whole(self.path, "".join(_json(row) + "\n" for row in rows))
+
+
+def without_cut_thoughts(answers: Sequence[Answer]) -> list[Answer]:
+    """The answers, "" in place of those that a limit ended while the model still thought.
+
+    A chat template that opens the thinking by itself leaves no mark of it in such an answer, and a number in it would
+    be graded. That it does show other answers: they close a thinking that they never opened.
+    """
+    if not any(one.text and "</think>" in one.text and "<think>" not in one.text for one in answers):
+        return list(answers)
+    is_cut = [one.finish_reason == "length" and "</think>" not in (one.text or "") for one in answers]
+    return [replace(one, text="") if cut else one for one, cut in zip(answers, is_cut, strict=True)]
+
+
+def _json(row: Mapping[str, Any]) -> str:
+    return json.dumps(row, ensure_ascii=False)

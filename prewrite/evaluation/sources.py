@@ -1,0 +1,75 @@
+"""All that `evaluate.py --prompts` was given: files and folders, and what of them is compared together."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from prewrite.errors import UserError
+from prewrite.evaluation.prompts import Candidate, Prompts, read_prompts
+from prewrite.types import InstructionRow
+
+_LOG = "log.jsonl"
+
+
+def prompt_files(given: Sequence[Path]) -> list[Path]:
+    """The files, with folders replaced: a run's by its log, a folder of runs by the log of each. Raises UserError."""
+    files: list[Path] = []
+    for path in given:
+        if not path.is_dir():
+            if not path.exists():
+                raise UserError(
+                    f"{path}: there is no such file; give a run's folder or log.jsonl, or a list of instructions"
+                )
+            files.append(path)
+            continue
+        logs = [path / _LOG] if (path / _LOG).is_file() else sorted(path.glob(f"*/{_LOG}"))
+        if not logs:
+            raise UserError(f"{path}: no run folder, nor a folder of runs: there is no {_LOG} in it or one level below")
+        files += logs
+    return files
+
+
+def compared_together(
+    files: Sequence[Path], task: str, top_k: int | None, canonical: Callable[[str], str]
+) -> list[Prompts]:
+    """The groups of instructions of several files that a task is evaluated with: those of one row that began from the
+    same instruction.
+
+    What names no beginning goes with the only group of its row that has one. top_k: of each file; None = 1 of a log,
+    all of a list. Raises UserError.
+    """
+    by_start: dict[tuple[InstructionRow, str | None], Prompts] = {}
+    for path in files:
+        origin = path.parent.name if path.name in (_LOG, "best.json") else path.name
+        for group in read_prompts(path, task, canonical):
+            group = cut(group, top_k or (1 if group.ranking_tasks else None))
+            group = replace(group, candidates=tuple(replace(c, origin=origin) for c in group.candidates))
+            key = group.row, group.initial
+            by_start[key] = _merged(by_start[key], group) if key in by_start else group
+    for row in {row for row, initial in by_start if initial is None}:
+        starts = [key for key in by_start if key[0] == row and key[1] is not None]
+        if len(starts) == 1:
+            by_start[starts[0]] = _merged(by_start[starts[0]], by_start.pop((row, None)))
+    return list(by_start.values())
+
+
+def cut(group: Prompts, most: int | None) -> Prompts:
+    """The best `most` of a group, which says so; None = all."""
+    if most is None or most >= len(group.candidates):
+        return group
+    note = f"the first {most} of {len(group.candidates)} instructions are evaluated (--top-k)"
+    return replace(group, candidates=group.candidates[:most], notes=(*group.notes, note))
+
+
+def _merged(first: Prompts, second: Prompts) -> Prompts:
+    by_text: dict[str, Candidate] = {}
+    for candidate in (*first.candidates, *second.candidates):
+        if candidate.instruction != first.initial:
+            by_text.setdefault(candidate.instruction, candidate)
+    return Prompts(
+        first.row,
+        tuple(by_text.values()),
+        first.initial,
+        tuple(dict.fromkeys((*first.ranking_tasks, *second.ranking_tasks))),
+        tuple(dict.fromkeys((*first.notes, *second.notes))),
+    )

@@ -1,0 +1,19 @@
+"""Files that a reader never sees in part."""
+
+import os
+from pathlib import Path
+
+HALVES = "backslashreplace"  # a lone surrogate, which UTF-8 cannot say, becomes JSON's own escape of it
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Writes a file by way of a neighbour and a rename: a reader sees the old text or the new, never a part."""
+    draft = path.with_name(path.name + ".part")
+    draft.write_text(text, encoding="utf-8", errors=HALVES, newline="\n")
+    os.replace(draft, path)
+
+
+def append_line(path: Path, line: str) -> None:
+    """A line at the end of a file, flushed."""
+    with path.open("a", encoding="utf-8", errors=HALVES, newline="\n") as file:
+        file.write(line + "\n")

@@ -124,7 +124,7 @@ def test_choices_that_are_forced_otherwise_are_another_question(tmp_path: Path) 
         assert (again.dialect, again.missing([Call("no", labels)])) == ("structured_outputs", [])
         assert again.missing([Call("no", ("a", "b")), Call("no")]) == [Call("no", ("a", "b")), Call("no")]
         task_model.dialect = "json_schema"
-        with pytest.raises(UserError, match="forced by structured_outputs, and .* forces them by json_schema"):
+        with pytest.raises(UserError, match=r"forced by structured_outputs, and .* forces them by json_schema"):
             again.ask([Call("yes", labels)])
 
 

@@ -138,8 +138,6 @@ class Trainer:
             raise
         with distributed.together("writing rollouts down"):
             self._write_rollouts(rollouts, row_gaps)
-            if self.looked and self.engines.journal is not None:
-                try_report(self.engines.journal.folder)
         return rollouts, over
 
     def _after_batch(self, rollouts: Sequence[Rollout], batch: Batch) -> tuple[dict[str, float], str]:
@@ -279,6 +277,8 @@ class Trainer:
                 seed=self.config.seed,
                 gaps=[gaps.get(row) for row in range(len(rollouts))],
             )
+            if self.looked:
+                try_report(self.engines.journal.folder)
 
     def _place(self) -> dict[str, float]:
         return {"step": self.progress.step, "stage": self.progress.stage}

@@ -44,8 +44,10 @@ def a_label(body: dict, tried: int) -> Reply:
     return Reply(body=completion(labels[zlib.crc32(query_of(body).encode()) % len(labels)]))
 
 
-def test_the_quickstart_at_two_steps_on_two_ranks(tmp_path: Path) -> None:
-    command = launched(2, "train.py", *SMALL, "--set", f"output_dir={tmp_path}")
+def test_the_quickstart_at_two_steps_on_two_ranks(tmp_path: Path, shallow_model: str) -> None:
+    """With its own server; of its policy the first layers."""
+    settings = with_settings(f"output_dir={tmp_path}", f"policy.model={shallow_model}")
+    command = launched(2, "train.py", *SMALL, *settings)
     code, stdout, stderr = finish(start(command, ranks=2))
     assert code == 0, stdout[-3000:] + stderr[-3000:]
     run = tmp_path / "quickstart"

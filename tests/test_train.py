@@ -44,9 +44,9 @@ def a_label(body: dict, tried: int) -> Reply:
     return Reply(body=completion(labels[zlib.crc32(query_of(body).encode()) % len(labels)]))
 
 
-def test_the_quickstart_at_two_steps_on_two_ranks(tmp_path: Path, shallow_model: str) -> None:
-    """With its own server; of its policy the first layers."""
-    settings = with_settings(f"output_dir={tmp_path}", f"policy.model={shallow_model}")
+def test_the_quickstart_at_two_steps_on_two_ranks(tmp_path: Path, talkative_model: str) -> None:
+    """With its own server and a small policy whose rewrites are whole."""
+    settings = with_settings(f"output_dir={tmp_path}", f"policy.model={talkative_model}", "policy.dtype=float32")
     command = launched(2, "train.py", *SMALL, *settings)
     code, stdout, stderr = finish(start(command, ranks=2))
     assert code == 0, stdout[-3000:] + stderr[-3000:]
@@ -62,7 +62,7 @@ def test_the_quickstart_at_two_steps_on_two_ranks(tmp_path: Path, shallow_model:
     best = json.loads((run / "best.json").read_text())["sentiment"]
     assert best["n"] == best["baseline"]["n"]
     judged = read_lines(run / "dev.jsonl")
-    assert {line["role"] for line in judged} >= {"initial", "greedy", "race"}
+    assert {line["role"] for line in judged} >= {"initial", "race"}
     assert json.loads((run / "totals.json").read_text())["task_calls"] > steps[-1]["task_calls"]
     assert (run / "checkpoints" / "step_000002" / "model.safetensors").is_file()
     assert json.loads((run / "config.json").read_text())["training"]["max_steps"] == 2

@@ -102,7 +102,7 @@ def make_plan(arguments: argparse.Namespace, *, will_be_rewritten: bool = False)
             for group in groups
         ]
         tasks = list(dict.fromkeys(part.task.name for part in parts))
-        if files and not any(part.num_ranked for part in parts):
+        if files and len(parts) == 1 and not parts[0].num_ranked:  # of several rows the mean is told all the same
             if not will_be_rewritten:
                 logger.info("%s: only the initial instruction is there: nothing is to be compared", ", ".join(tasks))
             continue

@@ -95,7 +95,7 @@ class WeightsAndBiases:
     a resumed run goes on where it was."""
 
     def __init__(self, config: Config, folder: Path, resumed: bool):
-        import wandb
+        import wandb  # pyright: ignore[reportMissingImports]  # optional
 
         path = folder / "wandb_id"
         if not path.exists():

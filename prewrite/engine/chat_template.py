@@ -25,9 +25,7 @@ def render_request(
     if system is not None:
         turns.insert(0, {"role": "system", "content": system})
     try:
-        text = tokenizer.apply_chat_template(
-            turns, add_generation_prompt=True, tokenize=False, **chat_template_kwargs
-        )
+        text = tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False, **chat_template_kwargs)
     except Exception as error:  # a template is a program of the model's maker: it raises what it likes
         raise UserError(
             f"{where}: the chat template of policy.model raised {type(error).__name__}: {error}. Look at "

@@ -129,16 +129,17 @@ def test_a_mixture_keeps_its_proportions_and_repeats_nothing() -> None:
     assert counts(None, None) == (90, 20)
     assert counts([3.0, 1.0], None) == (60, 20)  # b is used up: 20 of it, and three times as many of a
     assert counts([1.0, 1.0], 8) == (4, 4)
-    assert counts([0.3, 0.1], 40) == (30, 10)  # 40 x 0.3 / 0.4 is 29.999... in floats
+    assert counts([0.6, 0.2], 4) == (3, 1)  # 4 x 0.6 / 0.8 is 2.9999999999999996 in floats
     assert sum(counts(None, 10)) == 10
     assert mix(pools, None, None, seed=3) != mix(pools, None, None, seed=4)
 
 
 def test_what_one_task_holds_out_another_does_not_train_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     sums = [{"problem": f"What is {n} + 100?", "answer": str(n + 100)} for n in range(30)]
-    embedded = loaded(config(tmp_path)).held_out[0].example
+    shipped = loaded(config(tmp_path))
+    repeats = [problem.example for problem in (shipped.held_out[0], shipped.train[0])]
     for name, rows in {
-        "own": [*sums, {**embedded.fields, "answer": embedded.target}],
+        "own": [*sums, *({**one.fields, "answer": one.target} for one in repeats)],
         "test": [{"problem": "What is 1000 + 1?", "answer": "1001"}],
     }.items():
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -151,9 +152,10 @@ def test_what_one_task_holds_out_another_does_not_train_on(tmp_path: Path, caplo
     settings = settings.model_copy(update={"custom_tasks": [CustomTaskSettings.model_validate(own)]})
     data = loaded(settings)
     trained = [problem.example.fields["problem"] for problem in data.train]
+    assert len(set(trained)) == len(trained)
     assert not set(trained) & {problem.example.fields["problem"] for problem in data.held_out}
     assert {problem.task.name for problem in data.held_out} == {"arithmetic", "own"}
-    assert "own: 1 problems stand in another task's rows too" in caplog.text
+    assert "problems stand in another task's rows too: left out of training" in caplog.text
 
 
 @pytest.mark.parametrize(

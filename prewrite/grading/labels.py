@@ -138,13 +138,13 @@ def find_label(text: str | None, labels: Sequence[Label]) -> Label | None:
     for part in (", ".join(boxed_answers(raw)), bold[1] if bold else ""):
         label = _only_label(_fold(part), tuple(labels)) if part else None
         if label is not None and label not in rejected:
-            return label  # pyright: ignore[reportReturnType]
+            return label  # pyright: ignore[reportReturnType]  # one of `labels`
     stated = {mention.label for mention in mentions if mention.sense == GIVEN and _is_stated(reply, mention)}
     if len(stated) == 1:
-        return stated.pop()  # pyright: ignore[reportReturnType]
+        return stated.pop()  # pyright: ignore[reportReturnType]  # as above
     if stated:
         return None
-    return _only_label(reply, tuple(labels))  # pyright: ignore[reportReturnType]
+    return _only_label(reply, tuple(labels))  # pyright: ignore[reportReturnType]  # as above
 
 
 def _only_label(reply: str, labels: tuple) -> object:

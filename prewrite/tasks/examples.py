@@ -1,6 +1,7 @@
 """From a source's rows to examples, with every fault of the rows at once, by file and line."""
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -88,9 +89,7 @@ def _short(places: Sequence[str]) -> str:
 
 
 def _repeated(ids: Sequence[str]) -> list[str]:
-    seen: set[str] = set()
-    repeated = [one for one in ids if one in seen or seen.add(one)]  # type: ignore[func-returns-value]
-    return list(dict.fromkeys(repeated))
+    return [one for one, count in Counter(ids).items() if count > 1]
 
 
 def _converted(row: RawRow, read: RowReader) -> RawRow | None:

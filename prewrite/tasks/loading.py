@@ -218,5 +218,5 @@ def hub_rows(task: Task, source: Source, split: HubSplit) -> Sequence[RawRow]:
             f"{', '.join(source.files)}; scripts/fetch_data.py writes it on a machine that has the hub."
         ) from error
     if source.class_names and isinstance(label := loaded.features.get(task.target), datasets.ClassLabel):
-        return [{**row, task.target: label.names[row[task.target]]} for row in loaded]  # type: ignore[misc]
+        return [{**row, task.target: label.names[row[task.target]]} for row in loaded]  # type: ignore[misc]  # as below
     return loaded  # type: ignore[return-value]  # a Dataset: its rows are dicts

@@ -1,6 +1,7 @@
 """What a run opens once, whatever its stages bring: models, the sampler's engine, the task model, the run folder."""
 
 import contextlib
+import functools
 import math
 import random
 import time
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from prewrite.config import Config, PolicySettings
+from prewrite.config import Config
 from prewrite.engine import agreement, distributed
 from prewrite.engine.answer_log import AnswerLog
 from prewrite.engine.distributed import World
@@ -84,14 +85,15 @@ def open_engines(
         if world.is_main:
             print(f"loading the policy, {config.policy.model}, and its vLLM engine, about another minute", flush=True)
         temperature = config.rollout.temperature
-        weights = _weights_in(config.policy, checkpoint.folder) if checkpoint else config.policy
-        policy = Policy(weights, config.training, world, temperature=temperature)
+        weights = checkpoint.folder if checkpoint else None
+        make = functools.partial(Policy, config.policy, config.training, world, temperature=temperature)
+        policy = make(seed=config.seed, weights=weights)
         reference = None
-        if config.loss.beta:
-            weights = config.policy
-            if checkpoint and config.loss.sync_ref_model:
-                weights = _weights_in(config.policy, checkpoint.folder / REFERENCE)
-            reference = Policy(weights, config.training, world, temperature=temperature, trainable=False)
+        if config.loss.beta and config.policy.lora:
+            reference = policy.without_adapter()
+        elif config.loss.beta:
+            moved = weights / REFERENCE if weights and config.loss.sync_ref_model else None
+            reference = make(trainable=False, weights=moved)
         sampler = Sampler(config.policy, config.rollout, tokenizer, world, seed=config.seed)
         stack.callback(sampler.close)
         _seed(config.seed + world.rank // sampler.ranks_per_engine)  # after the engine, whose start reseeds torch
@@ -131,10 +133,6 @@ def _log_answers(task_model: TaskModel, rank: int, folder: Path) -> None:
         task_model.answer_log = AnswerLog(folder / name, task_model.settings.log_answers_mib * 2**20)
     except OSError as error:
         raise UserError(f"{folder / name}: cannot be written ({error}); set task_model.log_answers_mib 0") from error
-
-
-def _weights_in(settings: PolicySettings, folder: Path) -> PolicySettings:
-    return settings.model_copy(update={"model": str(folder)})
 
 
 @contextlib.contextmanager

@@ -7,18 +7,15 @@ import contextlib
 import copy
 import difflib
 import importlib.util
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import peft
 import torch
 import transformers
-from peft.tuners.lora import LoraLayer
-from peft.tuners.tuners_utils import BaseTunerLayer
-from peft.utils import AuxiliaryTrainingWrapper
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -37,6 +34,9 @@ class Adapter:
 
     def __init__(self, lm: Any, settings: LoraSettings, *, seed: int, weights: Path | None = None):
         """seed: of its first matrices. weights: a peft folder of the same shape, to go on from."""
+        import peft
+        from peft.tuners.tuners_utils import BaseTunerLayer
+
         tied = bool(lm.config.get_text_config().tie_word_embeddings)
         config = peft.LoraConfig(
             task_type="CAUSAL_LM",
@@ -61,9 +61,8 @@ class Adapter:
         self.initial: list[Tensor] = [parameter.detach().cpu().clone() for parameter in self.trained.values()]
         if weights is not None:
             peft.set_peft_model_state_dict(self._peft, peft.utils.load_peft_weights(str(weights), device="cpu"))
-        self._switches = [
-            module for module in lm.modules() if isinstance(module, BaseTunerLayer | AuxiliaryTrainingWrapper)
-        ]
+        kinds = (BaseTunerLayer, peft.utils.AuxiliaryTrainingWrapper)
+        self._switches: list[Any] = [module for module in lm.modules() if isinstance(module, kinds)]
 
     @contextlib.contextmanager
     def off(self) -> Iterator[None]:
@@ -78,11 +77,16 @@ class Adapter:
 
     def save(self, folder: Path, weights: Mapping[str, Tensor]) -> None:
         """Writes a peft folder. weights: `trained`, whole."""
+        import peft
+
         config = copy.copy(self._peft.peft_config[_NAME])
         config.inference_mode = True
         config.save_pretrained(str(folder))
-        named = peft.get_peft_model_state_dict(self._peft, dict(weights), save_embedding_layers=False)
-        save_file({name: weight.contiguous() for name, weight in named.items()}, folder / "adapter_model.safetensors")
+        of_parameter = {id(self.trained[name]): weight for name, weight in weights.items()}
+        parameters = self._peft.named_parameters(remove_duplicate=False)  # peft's files have tied ones twice
+        every = {name: of_parameter[id(one)] for name, one in parameters if id(one) in of_parameter}
+        named = peft.get_peft_model_state_dict(self._peft, every, save_embedding_layers=False)
+        save_file({name: weight.clone() for name, weight in named.items()}, folder / "adapter_model.safetensors")
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,7 @@ def whole_weights(lm: nn.Module) -> list[Whole]:
             continue  # a part of another, or replaced by one that is trained whole
         plain = name.replace(".base_layer.", ".").replace(_SAVED, ".")
         layer = modules.get(name.removesuffix(".base_layer.weight"))
-        found.append(_merged(plain, layer) if isinstance(layer, LoraLayer) else alone(plain, parameter))
+        found.append(_merged(plain, layer) if hasattr(layer, "lora_A") else alone(plain, parameter))
     return found
 
 
@@ -126,9 +130,9 @@ def _merged(name: str, layer: Any) -> Whole:
 def _unpacked(weight: Any) -> Tensor:
     if not hasattr(weight, "quant_state"):
         return weight.data
-    import bitsandbytes
+    from bitsandbytes.functional import dequantize_4bit  # pyright: ignore[reportMissingImports]  # optional
 
-    return bitsandbytes.functional.dequantize_4bit(weight.data, weight.quant_state)
+    return dequantize_4bit(weight.data, weight.quant_state)
 
 
 def four_bits(settings: PolicySettings) -> dict[str, Any]:
@@ -212,6 +216,8 @@ def whole_model(setting: str, model: str, *, dtype: torch.dtype | None, trust_re
 
 def write_merged(setting: str, model: str, out: Path, *, dtype: torch.dtype | None, trust_remote_code: bool) -> None:
     """Writes the model of a peft folder, of any kind that peft merges, whole into a folder. See `whole_model`."""
+    import peft  # some seconds, which only those wait who have an adapter
+
     base = adapter_base(model)
     assert base is not None
     refuse_no_model(f"{setting} {model!r} is an adapter, and its base model", base)
@@ -235,3 +241,10 @@ def write_merged(setting: str, model: str, out: Path, *, dtype: torch.dtype | No
         lm.config.get_text_config().tie_word_embeddings = False  # an adapter may have trained the one alone
     lm.to(dtype or own or torch.bfloat16).save_pretrained(out)
     tokenizer.save_pretrained(out)
+
+
+def copy_adapter(folder: Path, out: Path) -> None:
+    """Copies what peft and a tokenizer read, and nothing else that lies beside it."""
+    names = ("adapter_*", "tokenizer*", "special_tokens_map.json", "chat_template*", "vocab*", "merges.txt", "*.model")
+    for path in sorted({path for name in names for path in folder.glob(name)}):
+        shutil.copyfile(path, out / path.name)

@@ -131,7 +131,7 @@ class Policy:
                 config["zero_optimization"]["stage"] = 0  # there is no optimizer's state to share out
             self.model.requires_grad_(False)
         with contextlib.redirect_stdout(io.StringIO()):  # DeepSpeed prints its memory at every step of the way
-            learners = list(self.trained.values()) if trainable else None
+            learners: Any = list(self.trained.values()) if trainable else None
             self.engine: Any = deepspeed.initialize(model=self.model, model_parameters=learners, config=config)[0]
         self.engine.train(trainable)
         self.is_trainable = trainable

@@ -211,12 +211,13 @@ def lora_proofs(settings: PolicySettings, sampler: Sampler, folder: Path) -> dic
         update(policy, dataclasses.replace(batch, advantage_B=torch.ones(4)), "1", LEARNING_RATE, reference=below)
         losses += [loss_of(policy, batch), loss_of(below, batch)]
         report["losses"][kind] = distributed.gather(losses)
-        if kind != "ZeRO-1":
+        if kind == "ZeRO-3" or (kind == "4 bits" and world.size == 1):
             report["pushes"][kind] = push_proof(policy, sampler)
-        policy.reset(changed)
-        losses = [loss_of(policy, batch)]
-        update(policy, batch, "1", LEARNING_RATE)
-        report["resets"][kind] = distributed.gather(reset_proof(policy, changed, batch, losses))
+        if kind != "4 bits":  # ZeRO-1, as without them
+            policy.reset(changed)
+            losses = [loss_of(policy, batch)]
+            update(policy, batch, "1", LEARNING_RATE)
+            report["resets"][kind] = distributed.gather(reset_proof(policy, changed, batch, losses))
         masters = sum(part["master"].numel() for part in policy.optimizer_state())
         trained = sum(getattr(weight, "ds_numel", weight.numel()) for weight in policy.trained.values())
         report["numbers"][kind] = [trained, sum(distributed.gather(masters))]

@@ -236,9 +236,6 @@ def write_merged(setting: str, model: str, out: Path, *, dtype: torch.dtype | No
             "adapter_config.json names the base model (base_model_name_or_path): a hub name, or a folder as seen from "
             f"{Path.cwd()}"
         ) from error
-    head, embedding = lm.get_output_embeddings(), lm.get_input_embeddings()
-    if head is not None and head.weight is not embedding.weight:
-        lm.config.get_text_config().tie_word_embeddings = False  # an adapter may have trained the one alone
     lm.to(dtype or own or torch.bfloat16).save_pretrained(out)
     tokenizer.save_pretrained(out)
 

@@ -152,6 +152,13 @@ def test_a_reset_takes_an_adapter_back_to_its_first_weights(ranks: str, request:
         assert by_rank[0]["losses"][0] == pytest.approx(report["losses"][kind][0][1], abs=1e-5), "those change nothing"
 
 
+@BOTH
+def test_an_adapter_goes_on_from_what_a_checkpoint_holds(ranks: str, request: pytest.FixtureRequest) -> None:
+    for kind, (before, after, resumed) in request.getfixturevalue(ranks)["lora"]["resumed"].items():
+        assert abs(after - before) > 1, kind
+        assert resumed == pytest.approx(after, abs=1e-3 * abs(after - before)), kind
+
+
 @pytest.mark.parametrize(
     ("ranks", "kind"),
     [("one_rank", "ZeRO-3"), ("two_ranks", "ZeRO-3"), pytest.param("one_rank", "4 bits", marks=in_4_bits)],

@@ -3,6 +3,7 @@
 deepspeed --num_accelerators 2 tests/ranks/probe.py MODEL OUT.json [DTYPE SLEEP_LEVEL]
 """
 
+import copy
 import dataclasses
 import hashlib
 import importlib.util
@@ -22,7 +23,7 @@ from prewrite.engine import distributed
 from prewrite.engine.adapter import Adapter
 from prewrite.engine.policy import Policy, load_lm, load_tokenizer
 from prewrite.engine.sampler import Sampler
-from prewrite.engine.weight_sync import push
+from prewrite.engine.weight_sync import push, trained_weights
 from prewrite.errors import UserError
 from prewrite.training.rollout import build_requests, roll_out
 from prewrite.training.update import Updater
@@ -199,7 +200,7 @@ def lora_proofs(settings: PolicySettings, sampler: Sampler, folder: Path) -> dic
         write_adapter(settings, folder)
     distributed.gather(None)  # until it is there
     has_4_bits = importlib.util.find_spec("bitsandbytes") is not None
-    report: dict = {"gradients": {}, "resets": {}, "losses": {}, "numbers": {}, "frozen": {}, "pushes": {}}
+    report: dict = {"gradients": {}, "resets": {}, "losses": {}, "numbers": {}, "frozen": {}, "pushes": {}, "resumed": {}}
     for kind, change in (LORA_KINDS | ({"4 bits": IN_4_BITS} if has_4_bits else {})).items():
         changed = settings.model_copy(update=change)
         policy = Policy(changed, training, world, temperature=TEMPERATURE, weights=folder)
@@ -218,12 +219,31 @@ def lora_proofs(settings: PolicySettings, sampler: Sampler, folder: Path) -> dic
             losses = [loss_of(policy, batch)]
             update(policy, batch, "1", LEARNING_RATE)
             report["resets"][kind] = distributed.gather(reset_proof(policy, changed, batch, losses))
+        report["resumed"][kind] = resume_proof(policy, changed, batch, folder.with_suffix(f".{kind[-1]}"))
         masters = sum(part["master"].numel() for part in policy.optimizer_state())
         trained = sum(getattr(weight, "ds_numel", weight.numel()) for weight in policy.trained.values())
         report["numbers"][kind] = [trained, sum(distributed.gather(masters))]
         frozen.append(hash_of_frozen(policy))
         report["frozen"][kind] = distributed.gather(frozen)
     return report
+
+
+def resume_proof(policy: Policy, settings: PolicySettings, batch: Batch, folder: Path) -> list[float]:
+    """Sums of |w| of what is trained: now, a step later, and a step after what a checkpoint holds of now was read."""
+    world, sums = policy.world, [policy.checksums()["weights"]]
+    weights = {name: weight.detach().cpu().clone() for name, weight in trained_weights(policy)}
+    if world.is_main:
+        folder.mkdir()
+        policy.save(folder, weights)
+    state = copy.deepcopy(policy.optimizer_state())
+    training = TrainingSettings(max_steps=1, logprob_chunk_tokens=CHUNK_TOKENS)
+    distributed.gather(None)  # until it is there
+    resumed = Policy(settings, training, world, temperature=TEMPERATURE, weights=folder)
+    resumed.load_optimizer_state(state)
+    for one in (policy, resumed):
+        update(one, batch, "1", LEARNING_RATE)
+        sums.append(one.checksums()["weights"])
+    return sums
 
 
 def write_adapter(settings: PolicySettings, folder: Path) -> None:

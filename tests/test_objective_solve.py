@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from safetensors.torch import load_file
 
 from prewrite.config import Config, CustomTaskSettings
 from prewrite.config.loading import load_config

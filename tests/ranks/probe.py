@@ -200,7 +200,7 @@ def lora_proofs(settings: PolicySettings, sampler: Sampler, folder: Path) -> dic
         write_adapter(settings, folder)
     distributed.gather(None)  # until it is there
     has_4_bits = importlib.util.find_spec("bitsandbytes") is not None
-    report: dict = {"gradients": {}, "resets": {}, "losses": {}, "numbers": {}, "frozen": {}, "pushes": {}, "resumed": {}}
+    report: dict = {part: {} for part in ("gradients", "resets", "losses", "numbers", "frozen", "pushes", "resumed")}
     for kind, change in (LORA_KINDS | ({"4 bits": IN_4_BITS} if has_4_bits else {})).items():
         changed = settings.model_copy(update=change)
         policy = Policy(changed, training, world, temperature=TEMPERATURE, weights=folder)

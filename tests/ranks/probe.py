@@ -219,7 +219,8 @@ def lora_proofs(settings: PolicySettings, sampler: Sampler, folder: Path) -> dic
             losses = [loss_of(policy, batch)]
             update(policy, batch, "1", LEARNING_RATE)
             report["resets"][kind] = distributed.gather(reset_proof(policy, changed, batch, losses))
-        report["resumed"][kind] = resume_proof(policy, changed, batch, folder.with_suffix(f".{kind[-1]}"))
+        if kind == "ZeRO-3":
+            report["resumed"][kind] = resume_proof(policy, changed, batch, folder.with_suffix(".checkpoint"))
         masters = sum(part["master"].numel() for part in policy.optimizer_state())
         trained = sum(getattr(weight, "ds_numel", weight.numel()) for weight in policy.trained.values())
         report["numbers"][kind] = [trained, sum(distributed.gather(masters))]

@@ -113,30 +113,30 @@ def small_model(**own: Any) -> Any:
 
 def test_a_merged_weight_by_hand_and_the_frozen_one_as_it_was() -> None:
     lm = small_model().to(torch.bfloat16)
-    adapter = Adapter(lm, LoraSettings(r=1, alpha=3, target_modules=["q_proj"]), seed=1)
+    adapter = Adapter(lm, LoraSettings(r=1, alpha=2, target_modules=["q_proj"]), seed=1)
     layer = lm.model.layers[1].self_attn.q_proj
     base, a, b = layer.base_layer.weight, layer.lora_A["default"].weight, layer.lora_B["default"].weight
     assert {a.dtype, b.dtype} == {torch.bfloat16}, "all weights are of one type"
-    for weight, value in ((base, 1.0), (a, 2**-9), (b, 1.0)):
+    for weight, value in ((base, -2.0), (a, 1 + 2**-6), (b, 1 + 2**-6)):
         weight.data.fill_(value)
     weights = {whole.name: whole for whole in whole_weights(lm)}
     assert list(weights) == [name for name, _ in small_model().named_parameters()]
     merged = weights["model.layers.1.self_attn.q_proj.weight"].value()
-    # 1 + 3 / 1 x 1 x 2^-9 = 1.005859; bfloat16 has 1 and 1 + 2^-7 = 1.0078125 beside it, of which the latter is nearer.
+    # -2 + 2 / 1 x (1 + 2^-6)^2 = 2^-4 + 2^-11, which bfloat16 has; the product it has not, and would make 2^-4 of it.
     assert merged.dtype == torch.bfloat16
-    assert merged.unique().tolist() == [1.0078125]
-    assert base.unique().tolist() == [1.0]
+    assert merged.unique().tolist() == [2**-4 + 2**-11]
+    assert base.unique().tolist() == [-2.0]
     assert len(adapter.trained) == 4
     untouched = weights["model.layers.0.mlp.down_proj.weight"]
     assert untouched.value().data_ptr() == untouched.parts[0].data_ptr(), "without a copy"
 
 
 def test_adapters_begin_alike_with_a_seed_and_leave_the_generator_alone() -> None:
-    torch.manual_seed(5)
+    models = [small_model() for _ in range(3)]
     state = torch.get_rng_state()
-    first, again, other = (Adapter(small_model(), LoraSettings(), seed=seed).initial for seed in (1, 1, 2))
-    torch.manual_seed(5)
+    adapters = [Adapter(lm, LoraSettings(), seed=seed) for lm, seed in zip(models, (1, 1, 2), strict=True)]
     assert torch.equal(torch.get_rng_state(), state)
+    first, again, other = (adapter.initial for adapter in adapters)
     assert all(torch.equal(one, two) for one, two in zip(first, again, strict=True))
     assert not all(torch.equal(one, two) for one, two in zip(first, other, strict=True))
 

@@ -11,13 +11,13 @@ from tests.local_server import LocalServer, QuietHandler
 class HubServer(LocalServer):
     """Context manager. files: by (revision, path), what was committed; asked: every (method, path), in order.
 
-    repos: by name, (type, private) as it was made. token: the only one that it takes.
+    repos: by name, (type, visibility) as it was made. token: the only one that it takes.
     """
 
     def __init__(self, token: str = "hf_right"):
         self.token = token
         self.asked: list[tuple[str, str]] = []
-        self.repos: dict[str, tuple[str, bool | None]] = {}
+        self.repos: dict[str, tuple[str, str | None]] = {}
         self.files: dict[tuple[str, str], bytes] = {}
         self._stored: dict[str, bytes] = {}
         super().__init__()
@@ -27,7 +27,8 @@ class HubServer(LocalServer):
         if path == "/api/repos/create":
             asked = json.loads(body)
             repo = "/".join(filter(None, [asked.get("organization"), asked["name"]]))
-            self.repos[repo] = asked.get("type", "model"), asked.get("private")
+            visibility = {True: "private", False: "public", None: None}[asked.get("private")]
+            self.repos[repo] = asked.get("type", "model"), asked.get("visibility", visibility)  # by the client's age
             return {"url": f"{self.address}/{repo}", "name": repo, "id": repo}
         if path == "/api/validate-yaml":
             return {"errors": [], "warnings": []}

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
-from prewrite.engine.spending import TaskModelStats
+from prewrite.engine.spending import Spending
 from prewrite.engine.task_endpoint import BUDGET_SPENT
 from prewrite.engine.task_model import TaskModel
 from prewrite.errors import UserError
@@ -57,6 +57,9 @@ def outlook(plan: Plan, missing: int) -> str:
     ]
     if missing < total:
         lines.append(f"  {total - missing:,} are answered already, in {plan.answers}")
+    if settings.request_fields.get("max_tokens", "max_tokens") is None:
+        lines.append(f"  {missing:,} to be asked; task_model.request_fields leaves their length to the endpoint")
+        return "\n".join(lines)
     tokens = missing * settings.max_tokens
     lines.append(
         f"  {missing:,} to be asked; they write at most {tokens:,} tokens (max_tokens {settings.max_tokens:,})"
@@ -225,14 +228,15 @@ def _asked(plan: Plan, missing: int) -> Iterator[TaskModel]:
         limits = {"requests": budget.max_task_calls, "tokens": budget.max_task_tokens, "cost": budget.max_cost}
         model.spending.allow({name: math.inf if most is None else most for name, most in limits.items()})
         model.probe()
-        model.spending.when_sampled = lambda: logger.info(_forecast(plan, missing, model.stats))
+        model.spending.when_sampled = lambda: logger.info(_forecast(plan, missing, model.spending))
         model.keep_answers(plan.answers, rank=0, ranks=1)
         yield model
 
 
-def _forecast(plan: Plan, missing: int, stats: TaskModelStats) -> str:
+def _forecast(plan: Plan, missing: int, spending: Spending) -> str:
     """Tokens and money of all that is missing, by the replies so far."""
-    budget, back = plan.config.budget, max(1, stats.calls)
+    budget, stats = plan.config.budget, spending.stats
+    back = stats.requests - spending.under_way
     read, written = missing * stats.prompt_tokens / back, missing * stats.completion_tokens / back
     cost = f", which cost {budget.task_cost(read, written):,.2f}" if budget.has_price else ""
     return f"by {back} replies so far, {missing:,} calls take about {read:,.0f} tokens in and {written:,.0f} out{cost}"

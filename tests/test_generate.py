@@ -1,8 +1,11 @@
 """`python -m prewrite.generate`: synthetic data from an endpoint, kept, filtered and in order."""
 
+import itertools
 import json
 import os
 import random
+import re
+import shlex
 import signal
 import sys
 import threading
@@ -13,17 +16,20 @@ from typing import Any
 
 import datasets
 import pytest
+from transformers import AutoTokenizer
 
+from prewrite.config.loading import load_config
 from prewrite.engine import answers
 from prewrite.engine.task_probe import PROBE_QUERY
 from prewrite.generate.__main__ import main
 from prewrite.tasks import get_task
 from prewrite.tasks.loading import load_examples
+from prewrite.training.objectives.solve_data import load_solve_data, user_turn
 from prewrite.types import Answer
 from tests.fault_server import Behaviour, FaultServer, Reply, completion, query_of
 from tests.hub_server import HubServer
 from tests.hub_stand_in import HubStandIn
-from tests.launching import finish, start
+from tests.launching import MODEL, ROOT, finish, start, train_here
 
 TEMPLATE = "Solve: {{ problem }}"
 
@@ -52,7 +58,7 @@ def asked(server: FaultServer) -> Counter[str]:
 def adds(body: dict[str, Any], tried: int) -> Reply:
     """Answers a sum rightly."""
     query = query_of(body)
-    number = 0 if query == PROBE_QUERY else int(query.split()[1]) + 1
+    number = 0 if query == PROBE_QUERY else int(query.split()[-3]) + 1
     return Reply(body=completion(f"It is \\boxed{{{number}}}."))
 
 
@@ -67,17 +73,18 @@ def scripted(*texts: str) -> Behaviour:
 
 
 def test_rows_are_data_for_sft_with_usage_and_what_was_sent_is_what_was_set(tmp_path: Path) -> None:
-    data, out = rows_file(tmp_path, 3, level=2), tmp_path / "out.jsonl"
+    data, out = rows_file(tmp_path, 3, level=2, prompt="p <|im_end|>"), tmp_path / "out.jsonl"
     flags = ["--temperature", "0.7", "--top-p", "0.9", "--max-tokens", "99", "--system-prompt", "Be brief."]
     with FaultServer(adds) as server:
-        assert main(command(server, data, out, *flags)) == 0
+        assert main(command(server, data, out, *flags, "--template", "{{ prompt }}: {{ problem }}")) == 0
+    # What was sent, control tokens neutralised; SFT reads `messages`, or `prompt` and `completion`, not both.
     assert lines_of(out)[1] == {
         "problem": "1 + 1",
         "answer": "2",
         "level": 2,
         "messages": [
             {"role": "system", "content": "Be brief."},
-            {"role": "user", "content": "Solve: 1 + 1"},
+            {"role": "user", "content": "p < |im_end|>: 1 + 1"},
             {"role": "assistant", "content": "It is \\boxed{2}."},
         ],
         "generation": {
@@ -88,7 +95,7 @@ def test_rows_are_data_for_sft_with_usage_and_what_was_sent_is_what_was_set(tmp_
             "completion_tokens": 2,
         },
     }
-    body = next(body for body in server.bodies if query_of(body) == "Solve: 1 + 1")
+    body = next(body for body in server.bodies if "1 + 1" in query_of(body))
     wanted = {"temperature": 0.7, "top_p": 0.9, "max_tokens": 99, "messages": lines_of(out)[1]["messages"][:2]}
     assert {name: body[name] for name in wanted} == wanted
 
@@ -211,24 +218,29 @@ def test_an_endpoint_that_mostly_fails_ends_it(tmp_path: Path, capsys: pytest.Ca
         (["--reward", "accuracy_reward", "--keep", "first"], ["\\boxed{1}"]),
         (["--reward", "tests.test_generate:longer", "--min-reward", "5", "--keep", "best"], ["so \\boxed{1}"]),
         (["--reward", "tests.test_generate:longer", "--min-reward", "10"], ["so \\boxed{1}"]),
+        (["--reward", "accuracy_reward", "--reward", "tests.test_generate:says_so"], ["so \\boxed{1}"]),
     ],
 )
 def test_what_passes_is_data_and_the_rest_says_why_not(tmp_path: Path, flags: list[str], kept: list[str]) -> None:
     """Cut, empty and repeated completions are none, whatever a reward says."""
-    said = ["\\boxed{1}", "\\boxed{7}", "CUT \\boxed{1}", " \\boxed{1}\n", "", "so \\boxed{1}"]
+    said = ["\\boxed{1}", "\\boxed{7}", "CUT \\boxed{1}", " \\boxed{1}\n", "", "so \\boxed{1}", "half \ud83d"]
     out = tmp_path / "out.jsonl"
     with FaultServer(scripted(*said)) as server:
-        common = ["--num-generations", "6", "--temperature", "1", "--concurrency", "1"]
+        common = ["--num-generations", "7", "--temperature", "1", "--concurrency", "1"]
         assert main(command(server, rows_file(tmp_path, 1), out, *common, *flags)) == 0
     assert [row["messages"][-1]["content"] for row in lines_of(out)] == kept
     left_out = lines_of(tmp_path / "out.left_out.jsonl")
-    assert len(left_out) + len(kept) == 6
+    assert len(left_out) + len(kept) == 7
     reasons = [row["generation"]["left_out"] for row in left_out]
-    assert {"cut by max_tokens", "the same as another completion", "empty"} <= set(reasons)
+    assert {"cut by max_tokens", "the same as another completion", "empty", "with half a character"} <= set(reasons)
 
 
 def longer(completions: list[str], **columns: list[Any]) -> list[float]:
     return [float(len(text)) for text in completions]
+
+
+def says_so(completions: list[str], **columns: list[Any]) -> list[float]:
+    return [float("so" in text) for text in completions]
 
 
 def test_rows_like_test_rows_and_repeated_prompts_are_not_paid_for(
@@ -275,7 +287,7 @@ def test_local_rows(tmp_path: Path, kind: str) -> None:
 
 def test_rows_of_the_hub(tmp_path: Path) -> None:
     """The real `datasets`, and a hub that runs here."""
-    out, splits = tmp_path / "out.jsonl", {"train": LEVELS[:1], "validation": LEVELS}
+    out, splits = tmp_path / "out.jsonl", {"train": LEVELS[1:], "validation": LEVELS}
     with FaultServer() as server, HubStandIn({"me/sums": splits}) as hub:
         words = command(server, "me/sums", out, "--split", "validation", "--template", WITH_LEVEL)
         own = {"HF_ENDPOINT": hub.address, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "0"}
@@ -424,7 +436,7 @@ def test_a_push_sends_rows_and_card_private_unless_told(
     assert hub.files["main", "train.jsonl"] == out.read_bytes()
     card = hub.files["main", "README.md"].decode()
     assert '"template": "Solve: {{ problem }}"' in card
-    assert '"reward": "accuracy_reward >= 1, all"' in card
+    assert '"accuracy_reward": ">= 1"' in card
     assert str(tmp_path) not in card
     assert "pushed: " in capsys.readouterr().out
 
@@ -439,3 +451,47 @@ def test_a_hub_that_refuses_is_told_before_anything_is_asked(
         assert not server.bodies
     assert "401 Unauthorized" in (err := capsys.readouterr().err)
     assert "Look at the name, at HF_TOKEN" in err
+
+
+def test_the_recipe_runs_at_toy_size_from_a_teacher_to_grpo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The commands of docs/generate.md; the teacher is right in half of its answers, and in form in half of those."""
+    page = (ROOT / "docs" / "generate.md").read_text(encoding="utf-8").split("## From a teacher", 1)[1]
+    blocks = re.findall(r"^       (python .*?)(?:\n\n|\Z)", page, re.MULTILINE | re.DOTALL)
+    ask, train = (re.sub(r"\n {7}", "\n", block).replace("\\\n", " ") for block in blocks)
+    out, said = tmp_path / "sums.jsonl", itertools.count()
+    train_rows = load_examples(get_task("arithmetic"), "train", dev_size=64, seed=1)
+    golds = {one.fields["problem"]: one.target for one in train_rows}
+
+    def teacher(body: dict[str, Any], tried: int) -> Reply:
+        gold, turn = golds.get(query_of(body).split("\n")[0], "0"), next(said)
+        box = f"\\boxed{{{gold if turn % 2 else 'none'}}}"
+        return Reply(body=completion(f"<think>{turn}</think><answer>{box}</answer>" if turn % 4 < 2 else box))
+
+    with FaultServer(teacher) as server:
+        given = {"http://host:8000/v1": server.base_url, "sums.jsonl": str(out)}
+        assert main([given.get(word, word) for word in shlex.split(ask)[3:]]) == 0
+    rows = lines_of(out)
+    assert 50 < len(rows) <= 100
+    config = load_config(ROOT / "configs" / "solve_tiny.json")
+    problems = load_solve_data(config, AutoTokenizer.from_pretrained(MODEL)).train
+    turns = {user_turn(one.task, one.example, config.data.instruction_suffix) for one in problems}
+    for row in rows:
+        asked, answer = row["messages"]
+        assert asked["content"] in turns, "the request of a problem that GRPO trains on, to the letter"
+        assert row["answer"] in answer["content"]
+        assert answer["content"].startswith("<think>")
+    arguments = [re.sub("(?<=^policy.model=).*", str(MODEL), word) for word in shlex.split(train)[2:]]
+    assert train_here(*arguments, "--dry-run") == 0
+    assert "looks at 32 problems" in capsys.readouterr().out
+
+
+def test_what_coming_over_names_is_there(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs" / "coming_over.md").read_text(encoding="utf-8")
+    table = page.split("## Generating data", 1)[1].split("## Settings", 1)[0]
+    cells = [line.split("|")[2] for line in table.splitlines() if line.startswith("| `")]
+    ours = {word for cell in cells for word in re.findall("--[a-z-]+", cell)}
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    known = set(re.findall("--[a-z-]+", capsys.readouterr().out))
+    assert len(ours) > 10
+    assert ours <= known

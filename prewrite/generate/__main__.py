@@ -92,9 +92,15 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         )
         parser.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=name[0].upper(), help=meaning)
     parser.add_argument(
-        "--reward", metavar="NAME", help="keep what this reward of solving scores, `python -m prewrite.rewards`"
+        "--reward",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="keep what passes this reward of solving, see `python -m prewrite.rewards`; given again: all",
     )
-    parser.add_argument("--min-reward", type=float, default=1.0, metavar="X", help="the least score that passes (1)")
+    parser.add_argument(
+        "--min-reward", type=float, default=1.0, metavar="X", help="the least score that passes, of each (1)"
+    )
     parser.add_argument(
         "--keep", choices=("all", "first", "best"), default="all", help="which of a prompt's that pass (all)"
     )

@@ -34,7 +34,8 @@ def card(plan: Plan, outcome: Outcome, name: str) -> str:
         "max_tokens": settings.max_tokens,
         "system_prompt": settings.system_prompt,
         "template": plan.facts["template"],
-        "reward": plan.reward and f"{plan.reward.name} >= {plan.min_reward:g}, {plan.keep}",
+        "kept": plan.keep,
+        "rewards": {reward.name: f">= {plan.min_reward:g}" for reward in plan.rewards},
     }
     block = hidden(json.dumps(facts, indent=1, ensure_ascii=False)).splitlines()
     lines = ["---", "tags: [synthetic, prewrite]", "---", f"# {name}", ""]

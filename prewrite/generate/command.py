@@ -12,6 +12,7 @@ from typing import Any, TextIO
 from prewrite.engine.spending import Spending
 from prewrite.engine.task_endpoint import BUDGET_SPENT
 from prewrite.engine.task_model import TaskModel
+from prewrite.engine.task_wire import request_body
 from prewrite.errors import UserError
 from prewrite.generate.planning import Plan
 from prewrite.generate.prompts import Prompt
@@ -24,6 +25,8 @@ from prewrite.writing import HALVES
 
 logger = logging.getLogger(__name__)
 
+_CUT = "cut by max_tokens"
+_FORMATS_OF_SFT = {"messages", "prompt", "completion"}  # a row is read by one of them alone
 _CALLS_AHEAD = 16  # times the calls that go at once: so many rows may wait for a slow one before them
 
 
@@ -39,10 +42,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Completion:
-    """One answer. left_out: why it is no data; "" = it is."""
+    """One answer. rewards: by name. left_out: why it is no data; "" = it is."""
 
     answer: Answer
-    reward: float | None
+    rewards: Mapping[str, float | None]
     left_out: str
 
 
@@ -136,10 +139,12 @@ def _answered(plan: Plan, model: TaskModel) -> Iterator[tuple[Prompt, list[Answe
 def _write(
     plan: Plan, prompt: Prompt, answers: Sequence[Answer], out: TextIO, others: TextIO, outcome: Outcome
 ) -> None:
-    row = {str(name): None if is_missing(cell) else cell for name, cell in prompt.row.items()}
-    asked = [{"role": "user", "content": prompt.text}]
-    if (system := plan.config.task_model.system_prompt) is not None:
-        asked.insert(0, {"role": "system", "content": system})
+    row = {
+        str(name): None if is_missing(cell) else cell
+        for name, cell in prompt.row.items()
+        if name not in _FORMATS_OF_SFT
+    }
+    asked = request_body(Call(prompt.text), plan.config.task_model, None)["messages"]  # what was sent, to the letter
     if prompt.left_out:
         outcome.left_out[prompt.left_out] += 1
         _line(others, row | {"messages": asked, "generation": {"left_out": prompt.left_out}})
@@ -148,8 +153,8 @@ def _write(
         facts: dict[str, Any] = {"model": plan.config.task_model.model, "sample": index}
         facts |= {"finish_reason": answer.finish_reason, "prompt_tokens": answer.prompt_tokens}
         facts |= {"completion_tokens": answer.completion_tokens}
-        if plan.reward is not None:
-            facts["reward"] = one.reward
+        if plan.rewards:
+            facts["rewards"] = one.rewards
         said = [] if answer.text is None else [{"role": "assistant", "content": answer.text}]
         if not one.left_out:
             outcome.num_rows += 1
@@ -162,9 +167,6 @@ def _write(
         _line(others, row | {"messages": asked + said, "generation": facts})
 
 
-_CUT = "cut by max_tokens"
-
-
 def judged(plan: Plan, prompt: Prompt, answers: Sequence[Answer]) -> list[Completion]:
     """A prompt's answers, each with its reward and with why it is no data."""
     seen: set[str] = set()
@@ -172,21 +174,27 @@ def judged(plan: Plan, prompt: Prompt, answers: Sequence[Answer]) -> list[Comple
     for answer in answers:
         reasons.append(_fault(answer, seen))
         seen.add((answer.text or "").strip())
-    rewards = _rewards(
-        plan, prompt, [None if why else answer.text for why, answer in zip(reasons, answers, strict=True)]
-    )
-    if plan.reward is not None:
-        for index, score in enumerate(rewards):
-            if not reasons[index] and score is None:
-                reasons[index] = f"without a verdict of {plan.reward.name}"
-            elif not reasons[index] and score is not None and score < plan.min_reward:
-                reasons[index] = f"below {plan.min_reward:g} by {plan.reward.name}"
+    texts = {i: answer.text for i, answer in enumerate(answers) if answer.text is not None and not reasons[i]}
+    rewards = _rewards(plan, prompt, texts)
+    for index in texts:
+        reasons[index] = _short_of(plan, rewards[index])
     passing = [index for index, why in enumerate(reasons) if not why]
     if plan.keep != "all" and passing:
-        chosen = max(passing, key=lambda index: (rewards[index] or 0.0, -index)) if plan.keep == "best" else passing[0]
+        totals = {index: sum(score or 0.0 for score in rewards[index].values()) for index in passing}
+        chosen = max(passing, key=lambda index: totals[index]) if plan.keep == "best" else passing[0]
         for index in passing:
             reasons[index] = "" if index == chosen else "not chosen among those that pass"
-    return [Completion(*one) for one in zip(answers, rewards, reasons, strict=True)]
+    return [Completion(answer, rewards.get(i, {}), reasons[i]) for i, answer in enumerate(answers)]
+
+
+def _short_of(plan: Plan, rewards: Mapping[str, float | None]) -> str:
+    """The first reward that it does not reach, in words; "" = it reaches all."""
+    for name, score in rewards.items():
+        if score is None:
+            return f"without a verdict of {name}"
+        if score < plan.min_reward:
+            return f"below {plan.min_reward:g} by {name}"
+    return ""
 
 
 def _fault(answer: Answer, seen: set[str]) -> str:
@@ -195,19 +203,19 @@ def _fault(answer: Answer, seen: set[str]) -> str:
     if answer.finish_reason == "length":
         return _CUT
     text = answer.text.strip()
+    if answer.text.encode("utf-8", "ignore").decode("utf-8") != answer.text:
+        return "with half a character"
     return "empty" if not text else "the same as another completion" if text in seen else ""
 
 
-def _rewards(plan: Plan, prompt: Prompt, texts: Sequence[str | None]) -> list[float | None]:
-    rewards: list[float | None] = [None] * len(texts)
-    if plan.reward is not None:
-        scored = [(index, text) for index, text in enumerate(texts) if text is not None]
-        parameters = plan.config.reward.reward_kwargs.get(plan.reward.name, {})
-        scores = score_completions(
-            plan.reward.name, [text for _, text in scored], [dict(prompt.row)] * len(scored), **parameters
-        )
-        for (index, _), score in zip(scored, scores, strict=True):
-            rewards[index] = score
+def _rewards(plan: Plan, prompt: Prompt, texts: Mapping[int, str]) -> dict[int, dict[str, float | None]]:
+    """Every reward of the texts, by the texts' keys."""
+    rewards: dict[int, dict[str, float | None]] = {index: {} for index in texts}
+    for name in (reward.name for reward in plan.rewards):
+        parameters: dict[str, Any] = dict(plan.config.reward.reward_kwargs.get(name, {}))
+        scores = score_completions(name, list(texts.values()), [dict(prompt.row)] * len(texts), **parameters)
+        for index, score in zip(texts, scores, strict=True):
+            rewards[index][name] = score
     return rewards
 
 

@@ -38,13 +38,13 @@ _OTHER_NAMES = {"num_generations": "samples_per_query"}
 class Plan:
     """out: the data; left_out: what did not become data, with the reason; answers: each reply, kept for the next start.
 
-    reward: that a completion has to reach at least `min_reward` of; None = all are taken. keep: which of a prompt's.
+    rewards: a completion has to reach at least `min_reward` of each. keep: which of a prompt's that do.
     """
 
     config: Config
     prompts: list[Prompt]
     out: Path
-    reward: Reward | None
+    rewards: tuple[Reward, ...]
     min_reward: float
     keep: str
     facts: Mapping[str, Any]
@@ -75,18 +75,17 @@ def make_plan(arguments: argparse.Namespace) -> Plan:
     """Raises UserError for whatever can be known to be wrong before anything is asked."""
     out: Path = arguments.out
     config = _config(arguments)
-    reward = _reward(arguments, config)
+    rewards = tuple(_reward(name, arguments.min_reward, config) for name in dict.fromkeys(arguments.reward))
     template = Template(arguments.template)
     tasks = ConfiguredTasks(config)
     placed = _rows(arguments, config, tasks)[: arguments.limit]
     prompts = make_prompts(placed, template)
-    if reward is not None:
+    for reward in rewards:
         for place, row in placed:
-            if reward.takes_columns:
-                require_columns(dict(row), reward.columns, f"reward {reward.name}: {place}")
-            as_row(row, f"reward {reward.name}: {place}", reward)
-            if "solution" in reward.columns:
-                require_columns(dict(row), ("solution",), f"reward {reward.name}: {place}")
+            where = f"reward {reward.name}: {place}"
+            if reward.takes_columns or "solution" in reward.columns:
+                require_columns(dict(row), reward.columns, where)
+            as_row(row, where, reward)
     if arguments.decontaminate:
         folder = _folder(config)
         tests = {
@@ -97,7 +96,7 @@ def make_plan(arguments: argparse.Namespace) -> Plan:
     if all(prompt.left_out for prompt in prompts):
         raise UserError(f"all {len(prompts)} prompts are left out, the first since it is {prompts[0].left_out}")
     facts = {"data": arguments.task or arguments.data, "template": template.text}
-    plan = Plan(config, prompts, out, reward, arguments.min_reward, arguments.keep, facts)
+    plan = Plan(config, prompts, out, rewards, arguments.min_reward, arguments.keep, facts)
     _refuse_out(plan, arguments.data)
     return plan
 
@@ -118,7 +117,7 @@ def _config(arguments: argparse.Namespace) -> Config:
         if not (task_model.get("model") or any("task_model.model" in one for one in arguments.overrides)):
             raise UserError("no model: give --model (and --base-url where it is served), or --config with a task_model")
     if arguments.reward and not arguments.config:
-        given["reward"] = {"reward_funcs": [arguments.reward]}
+        given["reward"] = {"reward_funcs": list(dict.fromkeys(arguments.reward))}
     return make_config(
         given, arguments.overrides, f"config {arguments.config}" if arguments.config else "the command line"
     )
@@ -142,22 +141,18 @@ def _rows(arguments: argparse.Namespace, config: Config, tasks: ConfiguredTasks)
     return rows_of_task(task, examples)
 
 
-def _reward(arguments: argparse.Namespace, config: Config) -> Reward | None:
-    if arguments.reward is None:
-        return None
-    reward = get_reward(arguments.reward)
+def _reward(name: str, least: float, config: Config) -> Reward:
+    reward = get_reward(name)
     if reward.asking is not None or "solve" not in reward.objectives:
         fitting = [name for name, known in REWARDS.items() if "solve" in known.objectives]
         raise UserError(
             f"--reward {reward.name} scores rewrites, by the task model's answers; take {', '.join(fitting)}"
         )
-    score_completions(reward.name, [], [], **config.reward.reward_kwargs.get(reward.name, {}))  # finds its faults
-    if arguments.min_reward > reward.range[1]:
+    parameters: dict[str, Any] = dict(config.reward.reward_kwargs.get(reward.name, {}))
+    score_completions(reward.name, [], [], **parameters)  # which finds their faults
+    if least > reward.range[1]:
         low, high = reward.range
-        raise UserError(
-            f"--min-reward {arguments.min_reward:g}: {reward.name} goes from {low:g} to {high:g}, so that none could "
-            "pass"
-        )
+        raise UserError(f"--min-reward {least:g}: {reward.name} goes from {low:g} to {high:g}, so that none could pass")
     return reward
 
 

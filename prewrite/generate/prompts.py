@@ -48,7 +48,7 @@ def read_data(name: str, *, subset: str | None, split: str | None) -> list[Place
         )
     there = HubSplit(name, split or "train", config=subset)
     way_out = "Look at --subset and --split, or give a .jsonl, .csv or .parquet file, or a folder of save_to_disk."
-    rows = require_rows(load_hub_split(there, where=f"--data {name}", way_out=way_out), f"--data {name}")
+    rows = require_rows(load_hub_split(there, way_out), f"--data {name}")
     return [(f"{name}: row {number}", row) for number, row in enumerate(rows, start=1)]
 
 

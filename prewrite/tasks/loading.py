@@ -210,14 +210,17 @@ def hub_rows(task: Task, source: Source, split: HubSplit) -> Sequence[RawRow]:
         f"{access}Without the hub, set data.local_dir or PREWRITE_DATA to a folder with {', '.join(source.files)}; "
         "scripts/fetch_data.py writes it on a machine that has the hub."
     )
-    loaded = load_hub_split(split, where=task.name, way_out=way_out)
+    try:
+        loaded = load_hub_split(split, way_out)
+    except UserError as error:
+        raise UserError(f"{task.name}: {error}") from error
     if source.class_names and isinstance(label := loaded.features.get(task.target), datasets.ClassLabel):
         return [{**row, task.target: label.names[row[task.target]]} for row in loaded]
     return loaded
 
 
-def load_hub_split(split: HubSplit, *, where: str, way_out: str) -> Any:
-    """A `datasets.Dataset`, whose rows are dicts. Raises UserError, which ends with the way out."""
+def load_hub_split(split: HubSplit, way_out: str) -> Any:
+    """A split as `datasets` has it. UserError, which ends in the way out, where it cannot be loaded."""
     import datasets
     import httpx
     from datasets.exceptions import DatasetsError
@@ -227,6 +230,6 @@ def load_hub_split(split: HubSplit, *, where: str, way_out: str) -> Any:
     except (DatasetsError, httpx.HTTPError, OSError, ValueError) as error:
         reason = f"{type(error).__name__}: {str(error).rstrip('.')}"
         raise UserError(
-            f"{where}: the hub data set {split.dataset} (config {split.config}, split {split.split}) could not be "
-            f"loaded: {reason}. {way_out}"
+            f"the hub data set {split.dataset} (config {split.config}, split {split.split}) could not be loaded: "
+            f"{reason}. {way_out}"
         ) from error

@@ -188,7 +188,7 @@ def test_a_call_that_stays_failed_is_told_and_asked_again_alone(
 
     with FaultServer(refuses) as server:
         assert main(command(server, data, out)) == 0
-        assert "1 calls have no answer; the same command asks them again" in capsys.readouterr().out
+        assert "calls without an answer: 1; the same command asks them again" in capsys.readouterr().out
         assert [row["problem"] for row in lines_of(out)] == [f"{n} + 1" for n in range(8) if n != 5]
         (failed,) = lines_of(tmp_path / "out.left_out.jsonl")
         assert (failed["problem"], failed["generation"]["left_out"]) == ("5 + 1", "failed")
@@ -399,7 +399,7 @@ def test_a_budget_holds_over_all_starts(tmp_path: Path, capsys: pytest.CaptureFi
     limit = ["--set", "max_task_calls=5", "--concurrency", "1"]
     with FaultServer(adds) as server:
         assert main(command(server, data, out, *limit)) == 0
-        assert "6 calls have no answer" in capsys.readouterr().out
+        assert "calls without an answer: 6;" in capsys.readouterr().out
         assert len(server.bodies) == 5  # the first question is one of them
         assert len(lines_of(out)) == 4
     reasons = [row["generation"]["left_out"] for row in lines_of(tmp_path / "out.left_out.jsonl")]

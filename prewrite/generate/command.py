@@ -114,7 +114,7 @@ def told(plan: Plan, outcome: Outcome) -> str:
             f"--max-tokens {plan.config.task_model.max_tokens} cut {outcome.left_out[_CUT]:,} completions: raise it"
         )
     if again := outcome.failed + outcome.not_asked:
-        lines.append(f"{again:,} calls have no answer; the same command asks them again, and no other")
+        lines.append(f"calls without an answer: {again:,}; the same command asks them again, and no others")
     return "\n".join(lines)
 
 

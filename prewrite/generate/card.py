@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from prewrite.export.hub import Hub
-from prewrite.generate.command import Outcome
+from prewrite.generate.command import Outcome, name_of
 from prewrite.generate.planning import Plan
 from prewrite.secrets import hidden
 
@@ -26,8 +26,8 @@ def card(plan: Plan, outcome: Outcome, name: str) -> str:
     facts = {
         "rows": outcome.num_rows,
         "left out": dict(outcome.left_out),
-        "data": _name_of(plan.facts["data"]),
-        "model": _name_of(settings.model),
+        "data": name_of(plan.facts["data"]),
+        "model": name_of(settings.model),
         "samples": plan.samples,
         "temperature": settings.temperature,
         "top_p": settings.top_p,
@@ -41,8 +41,3 @@ def card(plan: Plan, outcome: Outcome, name: str) -> str:
     lines = ["---", "tags: [synthetic, prewrite]", "---", f"# {name}", ""]
     lines += ["Completions of a language model, as `messages`, beside the columns of the row that was asked about.", ""]
     return "\n".join([*lines, *(f"    {line}" for line in block)]) + "\n"
-
-
-def _name_of(given: str) -> str:
-    """A name, without the folders of this machine."""
-    return Path(given).name if Path(given).exists() else given

@@ -7,6 +7,7 @@ import math
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TextIO
 
 from prewrite.engine.spending import Spending
@@ -150,7 +151,7 @@ def _write(
         _line(others, row | {"messages": asked, "generation": {"left_out": prompt.left_out}})
     for index, one in enumerate(judged(plan, prompt, answers)):
         answer = one.answer
-        facts: dict[str, Any] = {"model": plan.config.task_model.model, "sample": index}
+        facts: dict[str, Any] = {"model": name_of(plan.config.task_model.model), "sample": index}
         facts |= {"finish_reason": answer.finish_reason, "prompt_tokens": answer.prompt_tokens}
         facts |= {"completion_tokens": answer.completion_tokens}
         if plan.rewards:
@@ -217,6 +218,11 @@ def _rewards(plan: Plan, prompt: Prompt, texts: Mapping[int, str]) -> dict[int, 
         for index, score in zip(texts, scores, strict=True):
             rewards[index][name] = score
     return rewards
+
+
+def name_of(given: str) -> str:
+    """A model's or a file's name, without the folders of this machine."""
+    return Path(given).name if Path(given).exists() else given
 
 
 def _line(file: TextIO, row: Mapping[str, Any]) -> None:

@@ -52,7 +52,7 @@ def rewrite(arguments: argparse.Namespace) -> list[Written]:
         requests = build_requests(rows, tokenizer := load_tokenizer(policy), rollout)
         with _sampler(policy, rollout, tokenizer, seed, arguments.rewriter) as sampler:
             samples = sampler.sample(requests, counts, greedy=arguments.samples is None)
-    return [_written(row, own, rollout.meta_instructions) for row, own in zip(rows, samples, strict=True)]
+    return [_written(row, own, rollout.meta_instruction) for row, own in zip(rows, samples, strict=True)]
 
 
 def rewrite_prompts(rewriter: str, prompts: Path) -> Path:
@@ -134,10 +134,10 @@ def _sampler(
         yield sampler
 
 
-def _written(row: InstructionRow, samples: Sequence[Sample], meta_instructions: Sequence[str]) -> Written:
+def _written(row: InstructionRow, samples: Sequence[Sample], meta_instruction: str) -> Written:
     usable: list[str] = []
     for sample in samples:
         text = clean_rewrite(sample.text)
-        has_fault = MINI_BATCH.fault(sample, text, row, ()) or quotes_request(text, row.instruction, meta_instructions)
+        has_fault = MINI_BATCH.fault(sample, text, row, ()) or quotes_request(text, row.instruction, meta_instruction)
         usable += [] if has_fault else [text]
     return Written(row, tuple(dict.fromkeys(usable)), len(samples) - len(usable))

@@ -9,11 +9,15 @@ from pydantic import Field
 from prewrite.config.base import Count, Positive, Section, Word
 
 
+ONE_SOURCE = "give `tasks` (names) or `instructions_file` (a path): one of the two"
+
+
 class DataSettings(Section):
     """What is rewritten, and on which examples a rewrite is scored; in solving, the problems."""
 
     tasks: list[str] = []
-    """tasks whose instruction is rewritten, or whose problems are solved; `python -m prewrite.tasks` lists them"""
+    """tasks whose instruction is rewritten, whose problems are solved, or whose solutions are imitated; `python -m
+    prewrite.tasks` lists them"""
     instruction: str | None = None
     """the initial instruction, in place of each task's default one"""
     instructions_file: str | None = None
@@ -24,17 +28,18 @@ class DataSettings(Section):
     num_train_examples: Positive | None = None
     """use only the first so many examples of the shuffled train split; null = all"""
     dev_size: Positive = 200
-    """examples a row, cut from the train split by seed, on which rewrites are chosen, or solving is measured"""
+    """examples a row, cut from the train split by seed, on which rewrites are chosen, or solving or SFT is measured"""
     min_words: Count = 0
     """leave out shorter train and dev examples: SST-2's train split is half phrases, its test split has sentences"""
     instruction_suffix: str = ""
-    """solve: stands after every problem, on a line of its own, as (after taking modulo 1000)"""
+    """solve, SFT: stands after every problem, on a line of its own, as (after taking modulo 1000)"""
     answer_pattern: str | None = None
-    """solve: only problems whose whole answer matches this regular expression, as [0-9]{1,3} for 0 to 999"""
+    """solve, SFT: only problems whose whole answer matches this regular expression, as [0-9]{1,3} for 0 to 999"""
     task_weights: list[Annotated[float, Field(gt=0)]] | None = None
-    """solve: the mixture, a weight a task: [3, 1] takes three problems of the first to one of the second; null = all"""
+    """solve, SFT: the mixture, a weight a task: [3, 1] takes three problems of the first to one of the second; null =
+    all"""
     max_train_rows: Positive | None = None
-    """solve: problems to train on, of all tasks together; null = all"""
+    """solve, SFT: problems or rows to train on, of all tasks together; null = all"""
     set_aside_passes: Count = 0
     """solve: a problem that all or none of its samples solve is left out for so many passes over the problems"""
 
@@ -43,12 +48,13 @@ class DataSettings(Section):
     empty: Literal["refuse", "drop"] = "refuse"
     """rows of local files with an empty text or gold: refuse the file, or leave them out, counted"""
     too_long: Literal["refuse", "drop"] = "refuse"
-    """instruction rows whose request is longer than `rollout.max_prompt_length`: refuse them, or drop and count them"""
+    """instruction rows whose request is longer than `rollout.max_prompt_length`, in SFT rows longer than
+    `sft.max_length`: refuse them, or drop and count them"""
 
     def faults(self) -> Iterator[str]:
         """One source of instructions."""
-        if bool(self.tasks) == bool(self.instructions_file):
-            yield "give `tasks` (names) or `instructions_file` (a path): one of the two"
+        if self.tasks and self.instructions_file:
+            yield ONE_SOURCE
         if self.instructions_file and self.instruction:
             yield "`instruction` goes with `tasks`; `instructions_file` brings its own instructions"
         if self.instruction is not None and not self.instruction.strip():

@@ -9,7 +9,14 @@ from pydantic import Field
 from prewrite.config.base import Count, Positive, Section, Word
 
 
-ONE_SOURCE = "give `tasks` (names) or `instructions_file` (a path): one of the two"
+class HubSettings(Section):
+    """A data set of the hub, as `datasets.load_dataset` takes it. test_split: null = cut by `test_size`."""
+
+    dataset: Word
+    config: Word | None = None
+    split: Word = "train"
+    test_split: Word | None = None
+    revision: Word | None = None
 
 
 class DataSettings(Section):
@@ -23,6 +30,14 @@ class DataSettings(Section):
     instructions_file: str | None = None
     """JSONL, CSV, parquet or a saved `datasets` folder, with columns `instruction`, `dataset_name`, perhaps `subject`,
     `level`, `tags`, `information`, `answer`; in place of `tasks`"""
+    chats: str | None = None
+    """SFT: rows to imitate: JSONL, CSV, parquet or a saved `datasets` folder, with `messages`, or with `prompt` and
+    `completion`; or a run folder, whose best rewrites are imitated"""
+    hub: HubSettings | None = None
+    """SFT: such rows on the hub: {"dataset": NAME, "config", "split": "train", "test_split", "revision"}; those of
+    test_split are held out"""
+    eval_chats: str | None = None
+    """SFT: held-out rows, as `chats`; null = those of hub.test_split, or `dev_size` rows cut off by seed"""
     local_dir: str | None = None
     """folder with the tasks' local files, in place of the hub; else the environment variable PREWRITE_DATA"""
     num_train_examples: Positive | None = None
@@ -52,31 +67,23 @@ class DataSettings(Section):
     `sft.max_length`: refuse them, or drop and count them"""
 
     def faults(self) -> Iterator[str]:
-        """One source of instructions."""
-        if self.tasks and self.instructions_file:
-            yield ONE_SOURCE
+        """One source of instructions or rows, and one set of held-out rows."""
+        if [bool(source) for source in (self.tasks, self.instructions_file, self.chats, self.hub)].count(True) != 1:
+            yield "give `tasks` (names) or `instructions_file` (a path), in SFT `tasks`, `chats` or `hub`: one of them"
         if self.instructions_file and self.instruction:
             yield "`instruction` goes with `tasks`; `instructions_file` brings its own instructions"
         if self.instruction is not None and not self.instruction.strip():
             yield "`instruction` is empty; write one, or leave it out for each task's default one"
         if len(set(self.tasks)) < len(self.tasks):
             yield f"`tasks` names one twice: {', '.join(self.tasks)}"
+        if self.eval_chats and (self.tasks or (self.hub and self.hub.test_split)):
+            yield "`eval_chats`, where `tasks` or `hub.test_split` says what is held out: leave it out"
         if self.task_weights is not None and len(self.task_weights) != len(self.tasks):
             yield f"{len(self.task_weights)} `task_weights` for {len(self.tasks)} `tasks`: one each"
         try:
             re.compile(self.answer_pattern or "")
         except re.error as error:
             yield f"`answer_pattern` {self.answer_pattern!r} is no regular expression: {error}"
-
-
-class HubSettings(Section):
-    """A data set of the hub, as `datasets.load_dataset` takes it. test_split: null = cut by `test_size`."""
-
-    dataset: Word
-    config: Word | None = None
-    split: Word = "train"
-    test_split: Word | None = None
-    revision: Word | None = None
 
 
 class CustomTaskSettings(Section):

@@ -32,6 +32,10 @@ NOT_IN_SFT: Mapping[str, tuple[str, ...]] = {
     "data": ("instruction", "instructions_file", "set_aside_passes"),
     "training": ("steps_per_generation", "num_iterations", "max_sampler_gap", "num_completions_to_print"),
 }
+OF_SFT: Mapping[str, tuple[str, ...]] = {
+    "data": ("chats", "hub", "eval_chats"),
+    "sft": ("completion", "max_length", "top_rewrites"),
+}
 # What it reads with `data.tasks` alone.
 OF_TASKS: Mapping[str, tuple[str, ...]] = {
     "data": ("num_train_examples", "min_words", "instruction_suffix", "answer_pattern", "task_weights", "labels"),
@@ -51,12 +55,13 @@ def refused_settings(objective: str, config: Section) -> Iterator[str]:
         for name, keys in by_section.items() if other != objective else ():
             for key in [key for key in changed(getattr(config, name)) if key in keys]:
                 yield f"{name}.{key} is read by objective={other} alone, and this is {objective}: leave it out"
-    for key in changed(_section(config, "sft")):
-        yield f"sft.{key} is read by method=sft alone, and this is grpo: leave it out"
+    for name, keys in OF_SFT.items():
+        for key in [key for key in changed(getattr(config, name)) if key in keys]:
+            yield f"{name}.{key} is read by method=sft alone, and this is grpo: leave it out"
 
 
 def sft_faults(config: Section) -> Iterator[str]:
-    """A fault for each setting that SFT does not read and that is not at its default, and for its data's sources."""
+    """A fault for each setting that SFT does not read, here or at all, and that is not at its default."""
     for name in (*SFT_READS, *NOT_IN_SFT):
         for key in changed(_section(config, name)):
             if key not in SFT_READS.get(name, (key,)) or key in NOT_IN_SFT.get(name, ()):
@@ -64,13 +69,7 @@ def sft_faults(config: Section) -> Iterator[str]:
     for key in ("stages", "num_stages", "reset_model"):
         if getattr(config, key) != type(config).model_fields[key].default:
             yield f"{key} is not read by method=sft: a run of SFT is one stage"
-    data, sft = _section(config, "data"), _section(config, "sft")
-    given = [name for name, value in (("data.tasks", data.tasks), ("sft.data", sft.data), ("sft.hub", sft.hub)) if value]
-    if len(given) != 1:
-        yield f"give data.tasks, sft.data or sft.hub: one of the three (given: {', '.join(given) or 'none'})"
-    if data.tasks and sft.eval_data:
-        yield "sft.eval_data with data.tasks: what is held out of a task is data.dev_size of its examples"
-    for name, keys in OF_TASKS.items() if not data.tasks else ():
+    for name, keys in OF_TASKS.items() if not _section(config, "data").tasks else ():
         for key in changed(_section(config, name)):
             if key in keys:
                 yield f"{name}.{key} is read with data.tasks alone: leave it out"

@@ -7,7 +7,7 @@ from pydantic import BaseModel, model_validator
 
 from prewrite.config.base import Count, Positive, Section
 from prewrite.config.budget import BudgetSettings
-from prewrite.config.data import ONE_SOURCE, CustomTaskSettings, DataSettings
+from prewrite.config.data import CustomTaskSettings, DataSettings
 from prewrite.config.evaluation import EvaluationSettings
 from prewrite.config.loss import LossSettings
 from prewrite.config.objective import refused_settings, sft_faults
@@ -59,11 +59,9 @@ class Config(Section):
     @model_validator(mode="before")
     @classmethod
     def _without_task_model(cls, data: Any) -> Any:
-        """Solving and SFT ask no task model, so its section may be left out; of SFT `data` too."""
-        if isinstance(data, dict) and data.get("method") == "sft":
-            return {"task_model": {"model": ""}, "data": {}, **data}
-        is_solve = isinstance(data, dict) and data.get("objective") == "solve"
-        return {"task_model": {"model": ""}, **data} if is_solve else data
+        """Solving and SFT ask no task model, so its section may be left out."""
+        asks_none = isinstance(data, dict) and (data.get("objective") == "solve" or data.get("method") == "sft")
+        return {"task_model": {"model": ""}, **data} if asks_none else data
 
     @property
     def asks_task_model(self) -> bool:
@@ -73,8 +71,6 @@ class Config(Section):
     def faults(self) -> Iterator[str]:
         """What only the sections together can get wrong."""
         yield from sft_faults(self) if self.method == "sft" else refused_settings(self.objective, self)
-        if self.method == "grpo" and not self.data.tasks and not self.data.instructions_file:
-            yield f"data: {ONE_SOURCE}"
         rollout, correction = self.rollout, self.loss.sampler_correction
         cuts = {"top_p": rollout.top_p < 1, "top_k": rollout.top_k > 0, "min_p": rollout.min_p > 0}
         cut = [name for name, is_on in cuts.items() if is_on]

@@ -32,7 +32,7 @@ class Config(Section):
     seed: Count = 1
     """of data order, examples, dev split and sampling"""
     method: Literal["grpo", "sft"] = "grpo"
-    """how the policy learns: from rewards of what it writes, or by imitating rows (supervised fine-tuning, docs/sft.md)"""
+    """how the policy learns: from rewards of what it writes, or by imitating rows (docs/sft.md)"""
     objective: Literal["rewrite", "solve"] = "rewrite"
     """what is trained: rewriting instructions for the task model, or solving problems (docs/solving.md)"""
     policy: PolicySettings

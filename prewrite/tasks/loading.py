@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from prewrite.errors import UserError
 from prewrite.tasks.base import HubSplit, RawRow, Source, Task
@@ -204,19 +204,32 @@ def _hub_names(source: Source) -> str:
 def hub_rows(task: Task, source: Source, split: HubSplit) -> Sequence[RawRow]:
     """The rows of a split on the hub, as they are there. Raises UserError where it cannot be loaded."""
     import datasets
+
+    access = f"{source.access} " if source.access else ""
+    way_out = (
+        f"{access}Without the hub, set data.local_dir or PREWRITE_DATA to a folder with {', '.join(source.files)}; "
+        "scripts/fetch_data.py writes it on a machine that has the hub."
+    )
+    try:
+        loaded = load_hub_split(split, way_out)
+    except UserError as error:
+        raise UserError(f"{task.name}: {error}") from error
+    if source.class_names and isinstance(label := loaded.features.get(task.target), datasets.ClassLabel):
+        return [{**row, task.target: label.names[row[task.target]]} for row in loaded]
+    return loaded
+
+
+def load_hub_split(split: HubSplit, way_out: str) -> Any:
+    """A split as `datasets` has it. UserError, which ends in the way out, where it cannot be loaded."""
+    import datasets
     import httpx
     from datasets.exceptions import DatasetsError
 
     try:
-        loaded = datasets.load_dataset(split.dataset, split.config, split=split.split, revision=split.revision)
+        return datasets.load_dataset(split.dataset, split.config, split=split.split, revision=split.revision)
     except (DatasetsError, httpx.HTTPError, OSError, ValueError) as error:
-        access = f"{source.access} " if source.access else ""
         reason = f"{type(error).__name__}: {str(error).rstrip('.')}"
         raise UserError(
-            f"{task.name}: the hub data set {split.dataset} (config {split.config}, split {split.split}) could not be "
-            f"loaded: {reason}. {access}Without the hub, set data.local_dir or PREWRITE_DATA to a folder with "
-            f"{', '.join(source.files)}; scripts/fetch_data.py writes it on a machine that has the hub."
+            f"the hub data set {split.dataset} (config {split.config}, split {split.split}) could not be loaded: "
+            f"{reason}. {way_out}"
         ) from error
-    if source.class_names and isinstance(label := loaded.features.get(task.target), datasets.ClassLabel):
-        return [{**row, task.target: label.names[row[task.target]]} for row in loaded]  # type: ignore[misc]  # as below
-    return loaded  # type: ignore[return-value]  # a Dataset: its rows are dicts

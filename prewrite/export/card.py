@@ -12,14 +12,23 @@ ENDS = 10  # steps whose mean reward stands for the start and for the end
 def model_card(name: str, checkpoint: str, run: RunFolder | None) -> str:
     """Markdown, whatever the run's texts hold: instructions stand in indented blocks, which nothing can end."""
     base = str(run.setting("policy", "model") or "") if run is not None else ""
-    head = {"library_name": "transformers", "pipeline_tag": "text-generation", "tags": ["prewrite", "grpo"]}
+    is_sft = run is not None and run.config.get("method") == "sft"
+    head = {"library_name": "transformers", "pipeline_tag": "text-generation"}
+    head["tags"] = ["prewrite", "sft" if is_sft else "grpo"]
     if base.count("/") == 1 and base[0] not in "./~" and not Path(base).exists():
         head["base_model"] = base
     lines = ["---", *(f"{key}: {json.dumps(value)}" for key, value in head.items()), "---", f"# {_inline(name)}", ""]
-    lines += ["A language model that rewrites instructions, so that a frozen task model does a task better.", ""]
+    what = (
+        "was fine-tuned on chats (SFT)"
+        if is_sft
+        else "rewrites instructions, so that a frozen task model does a task better"
+    )
+    lines += [f"A language model that {what}.", ""]
     if run is None:
         return "\n".join(lines)
     lines += [f"Trained by PRewrite, run `{_inline(run.name)}`, checkpoint `{checkpoint}`.", "", *_figures(run)]
+    if is_sft:
+        return "\n".join(lines) + "\n"
     for row, entry in run.best.items():
         lines += ["", f"## {_inline(row)}", "", *_result(entry)]
     for evaluation in run.evaluations.values():
@@ -37,7 +46,7 @@ def model_card(name: str, checkpoint: str, run: RunFolder | None) -> str:
 
 
 def _figures(run: RunFolder) -> list[str]:
-    rewards = run.series("reward_mean")[1]
+    rewards, losses = run.series("reward_mean")[1], run.series("dev_loss")[1]
     figures: dict[str, Any] = {
         "steps": run.totals.get("steps"),
         "task calls": run.totals.get("task_calls"),
@@ -47,6 +56,8 @@ def _figures(run: RunFolder) -> list[str]:
     }
     if (seconds := figures["hours"]) is not None:
         figures["hours"] = f"{seconds / 3600:.2f}"
+    if losses:
+        figures["held-out loss, before and after"] = f"{losses[0]:.3f}, {losses[-1]:.3f}"
     if rewards:
         first, last = rewards[:ENDS], rewards[-ENDS:]
         figures[f"mean reward, first {len(first)} steps"] = f"{sum(first) / len(first):.3f}"

@@ -32,7 +32,10 @@ class Callback:
         """
 
     def on_batch_end(self, run: "TrainingState", rollouts: Sequence[Rollout]) -> None:
-        """A rollout batch and its steps are written down, and whether training goes on is agreed on: `run.over`."""
+        """A rollout batch and its steps are written down, and whether training goes on is agreed on: `run.over`.
+
+        In SFT, a step; there are no rollouts.
+        """
 
     def on_save(self, run: "TrainingState", folder: Path) -> None:
         """A checkpoint is whole."""

@@ -110,6 +110,10 @@ def test_a_template_that_rewrites_earlier_turns_is_refused_but_for_the_last_answ
             "{% for m in messages %}<turn>{{ m['content'] }}\n{% endfor %}" + HEAD,
             "ends the assistant's turn with no special token",
         ),
+        (
+            "{% for m in messages %}<turn>{{ m['content'] }}\n{% endfor %}",
+            "ends the assistant's turn with no special token",
+        ),
         ("{% for m in messages %}{{ m['content'] }}\n{% endfor %}", "ends the assistant's turn with no special token"),
     ],
 )

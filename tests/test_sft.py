@@ -3,7 +3,8 @@
 import json
 import logging
 import sys
-from collections.abc import Iterator, Mapping
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +27,7 @@ from prewrite.report.page import write_report
 from prewrite.reporting.journal import Journal
 from prewrite.tasks.chats import read_chats
 from prewrite.training.callbacks import EarlyStopping
+from prewrite.training.objectives.solve_data import load_problems
 from prewrite.training.progress import Progress
 from prewrite.training.sft import SFTTrainer, SFTUpdater
 from prewrite.training.sft_data import SFTStage, load_sft_stage, rewrites_of
@@ -81,6 +83,11 @@ def text_of(row: TokenRow) -> str:
     return "".join(tokenizer(CHAT).convert_ids_to_tokens(list(row.token_ids)))
 
 
+def trained_text_of(row: TokenRow) -> str:
+    ids = [token for token, on in zip(row.token_ids, row.is_trained, strict=True) if on]
+    return "".join(tokenizer(CHAT).convert_ids_to_tokens(ids))
+
+
 def loaded(settings: Config) -> SFTStage:
     return load_sft_stage(settings, tokenizer(CHAT))
 
@@ -105,6 +112,17 @@ def test_rows_are_read_from_every_kind_of_file_and_mean_the_same(tmp_path: Path)
     assert [[(turn.role, turn.content) for turn in turns] for turns in found[0]] == [
         [("user", a), ("assistant", b)] for a, b in said
     ]
+
+
+@pytest.mark.parametrize("system", [None, "S"])
+def test_of_a_prompt_that_is_a_chat_nothing_is_trained(tmp_path: Path, system: str | None) -> None:
+    said = [{"role": role, "content": role[0] + "1"} for role in ("user", "assistant", "user")]
+    rows = [{"prompt": said, "completion": str(number)} for number in range(3)]
+    rows.append({"messages": [*said, {"role": "assistant", "content": "3"}]})
+    write_rows(tmp_path, *rows)
+    stage = loaded(config(tmp_path, rollout={"system_prompt": system}))
+    trained = sorted(trained_text_of(row) for row in (*stage.train, *stage.held_out))
+    assert trained == ["0</turn>", "1</turn>", "2</turn>", "a1</turn>3</turn>"]
 
 
 @pytest.mark.parametrize(
@@ -208,6 +226,9 @@ def test_a_tasks_solutions_are_imitated_as_solving_asks_for_them(tmp_path: Path)
         for row in rows
     }
     assert {*map(text_of, (*stage.train, *stage.held_out))} <= expected
+    asked, _ = load_problems(config(tmp_path, data=data), tokenizer(CHAT))
+    for problem, row in zip(asked, stage.train, strict=True):
+        assert list(row.token_ids)[: row.is_trained.index(1)] == list(problem.request), "SFT reads what GRPO asks"
     with pytest.raises(
         UserError, match=r"sentiment: problem .*: it has no solution, and sft\.completion is '{solution}'"
     ):
@@ -273,8 +294,6 @@ class PlainPolicy:
 
 def rows_of_many_lengths() -> list[TokenRow]:
     """Chats of one and of several answers."""
-    from array import array
-
     torch.manual_seed(1)
     rows = []
     for parts in ((3, 5), (1, 1), (7, 2, 4, 3), (2, 9)):
@@ -290,8 +309,20 @@ def one_step(policy: PlainPolicy, rows: list[TokenRow], **training: Any) -> tupl
     return update.metrics["loss"], policy.gradients
 
 
+def plain_loss(rows: Sequence[TokenRow]) -> tuple[float, list[torch.Tensor]]:
+    """The mean of -log p over all trained tokens, and its gradient, by transformers' own forward, row by row."""
+    lm, total = PlainPolicy("eager").lm, torch.zeros(())
+    for row in rows:
+        ids = torch.tensor(list(row.token_ids))
+        labels = torch.where(torch.tensor(list(row.is_trained)).bool(), ids, -100)[1:]
+        total = total + F.cross_entropy(lm(ids[None]).logits[0, :-1], labels, reduction="sum")
+    loss = total / sum(sum(row.is_trained) for row in rows)
+    loss.backward()
+    return float(loss.detach()), [weight.grad for weight in lm.parameters()]
+
+
 def test_packed_rows_give_the_loss_and_gradient_of_each_row_by_itself() -> None:
-    """And both those of transformers' own forward with labels: the mean over all trained tokens of the step."""
+    """And those of transformers' own forward."""
     rows = rows_of_many_lengths()
     packed_loss, packed = one_step(PlainPolicy(), rows, max_tokens_per_micro_batch=64)
     loss, gradients = one_step(PlainPolicy("eager"), rows, per_device_train_batch_size=1)
@@ -299,16 +330,9 @@ def test_packed_rows_give_the_loss_and_gradient_of_each_row_by_itself() -> None:
     assert (packed_loss, two) == pytest.approx((loss, loss), abs=1e-4)
     torch.testing.assert_close(packed, gradients, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(of_two, gradients, rtol=1e-4, atol=1e-4)
-    plain = PlainPolicy("eager")
-    num_trained = sum(sum(row.is_trained) for row in rows)
-    total = torch.zeros(())
-    for row in rows:
-        ids = torch.tensor(list(row.token_ids))
-        labels = torch.where(torch.tensor(list(row.is_trained)).bool(), ids, -100)[1:]
-        total = total + F.cross_entropy(plain.lm(ids[None]).logits[0, :-1], labels, reduction="sum")
-    (total / num_trained).backward()
-    assert loss == pytest.approx(float(total.detach()) / num_trained, abs=1e-4)
-    torch.testing.assert_close(gradients, [w.grad for w in plain.lm.parameters()], rtol=1e-4, atol=1e-4)
+    of_transformers, plain = plain_loss(rows)
+    assert loss == pytest.approx(of_transformers, abs=1e-4)
+    torch.testing.assert_close(gradients, plain, rtol=1e-4, atol=1e-4)
 
 
 def test_a_row_does_not_see_the_others_of_its_pack() -> None:
@@ -359,11 +383,14 @@ def test_the_held_out_loss_is_looked_at_before_during_and_after_and_falls(
     write_rows(tmp_path, *[row | {"completion": "yes"} for row in pairs(10)])
     training = {"max_steps": None, "num_train_epochs": 5, "learning_rate": 0.01}
     settings = config(tmp_path, "eval_steps=8", training=training)
-    totals = trainer(settings, Progress(), PlainPolicy()).run()
+    totals = trainer(
+        settings, Progress(), PlainPolicy(), EarlyStopping(1, 0.0)
+    ).run()  # which a falling loss is no case of
     steps = lines(settings)
     assert totals["steps"] == 20, "8 rows, 2 a step, 5 passes"
     assert [line["step"] for line in steps] == [*range(21)]
     assert [line["step"] for line in steps if "dev_loss" in line] == [0, 8, 16, 20]
+    assert steps[0]["dev_loss"] == pytest.approx(plain_loss(loaded(settings).held_out)[0], abs=1e-5)
     assert steps[-1]["dev_loss"] < steps[0]["dev_loss"] - 0.5
     assert (steps[4]["epoch"], steps[20]["epoch"]) == (1.0, 5.0)
     assert {"loss", "grad_norm", "learning_rate", "tokens", "entropy"} <= set(steps[1])

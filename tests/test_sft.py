@@ -23,9 +23,13 @@ from prewrite.config.loading import dump_config, load_config, make_config
 from prewrite.engine.distributed import World
 from prewrite.engine.policy import LogprobModel
 from prewrite.errors import UserError
+from prewrite.export.card import model_card
+from prewrite.report.folder import read_folder
 from prewrite.report.page import write_report
 from prewrite.reporting.journal import Journal
 from prewrite.tasks.chats import read_chats
+from prewrite.tasks.check import check
+from prewrite.training import engines
 from prewrite.training.callbacks import EarlyStopping
 from prewrite.training.objectives.solve_data import load_problems
 from prewrite.training.progress import Progress
@@ -92,6 +96,49 @@ def loaded(settings: Config) -> SFTStage:
     return load_sft_stage(settings, tokenizer(CHAT))
 
 
+# --- settings ---
+
+
+@pytest.mark.parametrize(
+    ("section", "settings", "words"),
+    [
+        ("loss", {"beta": 0.1}, r"loss\.beta is not read by method=sft"),
+        ("rollout", {"temperature": 0.7}, r"rollout\.temperature is not read by method=sft"),
+        ("reward", {"examples_per_rewrite": 3}, r"reward\.examples_per_rewrite is not read by method=sft"),
+        ("training", {"num_iterations": 2}, r"training\.num_iterations is not read by method=sft"),
+        ("data", {"instruction_suffix": "x"}, r"data\.instruction_suffix is read with data\.tasks alone"),
+        ("sft", {"completion": "x"}, r"sft\.completion is read with data\.tasks alone"),
+        ("data", {"tasks": ["sst2"]}, "in SFT `tasks`, `chats` or `hub`: one of them"),
+        ("data", {"chats": None, "instructions_file": "x"}, r"data\.instructions_file is not read by method=sft"),
+        ("data", {"chats": None, "tasks": ["sst2"], "eval_chats": "x"}, "`eval_chats`, where .* leave it out"),
+    ],
+)
+def test_settings_that_sft_does_not_read_are_refused(tmp_path: Path, section: str, settings: dict, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        config(tmp_path, **{section: settings})
+
+
+def test_a_run_of_sft_is_one_stage_and_grpo_reads_no_settings_of_it(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="num_stages is not read by method=sft: a run of SFT is one stage"):
+        config(tmp_path, "num_stages=2")
+    with pytest.raises(UserError, match=r"sft\.max_length is read by method=sft alone, and this is grpo"):
+        load_config("configs/quickstart.json", ["max_length=3"])
+    with pytest.raises(UserError, match=r"data\.chats is read by method=sft alone, and this is grpo"):
+        load_config("configs/quickstart.json", ["chats=x", "data.tasks=[]"])
+
+
+def test_no_sampler_and_no_task_server_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("it is started")
+
+    for name in ("Sampler", "TaskServer"):
+        monkeypatch.setattr(engines, name, refuse)
+    monkeypatch.setattr(engines.TaskModel, "probe", refuse)
+    monkeypatch.setattr(engines, "Policy", lambda *_, **__: "the policy")
+    with engines.open_engines(config(tmp_path), World(0, 1, CPU), None, ()) as opened:
+        assert (opened.policy, opened.sampler) == ("the policy", None)
+
+
 # --- rows ---
 
 
@@ -117,7 +164,8 @@ def test_rows_are_read_from_every_kind_of_file_and_mean_the_same(tmp_path: Path)
 @pytest.mark.parametrize("system", [None, "S"])
 def test_of_a_prompt_that_is_a_chat_nothing_is_trained(tmp_path: Path, system: str | None) -> None:
     said = [{"role": role, "content": role[0] + "1"} for role in ("user", "assistant", "user")]
-    rows = [{"prompt": said, "completion": str(number)} for number in range(3)]
+    rows: list[dict[str, Any]] = [{"prompt": said, "completion": str(number)} for number in range(2)]
+    rows.append({"prompt": said[:2], "completion": [said[2], {"role": "assistant", "content": "2"}]})
     rows.append({"messages": [*said, {"role": "assistant", "content": "3"}]})
     write_rows(tmp_path, *rows)
     stage = loaded(config(tmp_path, rollout={"system_prompt": system}))
@@ -171,6 +219,16 @@ def test_every_bad_row_is_in_one_message_before_a_model_loads(
     assert "rows.jsonl: row 4: completion is None" in told
     assert "and 9 faults more." in told
     assert not (tmp_path / "run").exists()
+
+
+def test_the_check_of_a_configs_data_reads_its_chats(tmp_path: Path, shallow_model: str) -> None:
+    write_rows(tmp_path, *pairs(3))
+    other = tmp_path / "eval.jsonl"
+    other.write_text('{"prompt": "x"}\n')
+    data = {"eval_chats": str(other)}
+    told, faults = check(config(tmp_path, policy={"model": shallow_model}, data=data))
+    assert told == [f"{tmp_path / 'rows.jsonl'}: 3 chats"]
+    assert [fault.partition("; it must")[0] for fault in faults] == [f"{other}: row 1: completion is None"]
 
 
 def test_empty_and_long_rows_are_refused_or_left_out_and_counted(
@@ -269,9 +327,9 @@ def test_the_best_rewrites_of_a_run_are_answers_to_its_own_requests(
 class PlainPolicy:
     """A policy's part in an update, in plain torch: it adds gradients up over micro-batches, and steps."""
 
-    def __init__(self, attention: str = "packed", rank: int = 0, size: int = 1):
+    def __init__(self, attention: str = "packed", rank: int = 0, size: int = 1, dropout: float = 0.0):
         torch.manual_seed(0)
-        shape = LlamaConfig(num_key_value_heads=2, **SHAPE)
+        shape = LlamaConfig(num_key_value_heads=2, attention_dropout=dropout, **SHAPE)
         lm = AutoModelForCausalLM.from_config(shape, attn_implementation=attention, dtype=torch.float32)
         self.lm, self.world = lm, World(rank, size, CPU)
         self.model = LogprobModel(lm, temperature=1.0, chunk_tokens=16)
@@ -358,7 +416,7 @@ def test_the_shares_of_two_ranks_add_up_to_the_step() -> None:
 def trainer(
     settings: Config, progress: Progress, policy: PlainPolicy, *callbacks: Any, start: Any = "new"
 ) -> SFTTrainer:
-    engines = SimpleNamespace(
+    opened = SimpleNamespace(
         world=policy.world,
         policy=policy,
         sampler=None,
@@ -368,7 +426,7 @@ def trainer(
         generators=None,
         opened=0.0,
     )
-    return SFTTrainer(loaded(settings), engines, progress, callbacks)  # type: ignore[arg-type]
+    return SFTTrainer(loaded(settings), opened, progress, callbacks)  # type: ignore[arg-type]
 
 
 def lines(settings: Config) -> list[dict[str, Any]]:
@@ -399,9 +457,22 @@ def test_the_held_out_loss_is_looked_at_before_during_and_after_and_falls(
     assert f"before training, on held-out examples: loss {steps[0]['dev_loss']:.3f}" in told
     assert "step 20/20 | epoch 5.00 | loss " in told
     assert "reward" not in told
+    card = model_card("tuned", "step_000020", read_folder(Path(settings.output_dir, settings.run_name)))
+    losses = f"{steps[0]['dev_loss']:.3f}, {steps[20]['dev_loss']:.3f}"
+    assert f"| held-out loss, before and after | {losses} |" in card
+    assert "rewrite" not in card.replace("prewrite", "")
     page = write_report([Path(settings.output_dir, settings.run_name)]).read_text(encoding="utf-8")
     assert "Held-out loss" in page
     assert "There is no best.json yet" not in page
+
+
+def test_a_look_is_taken_without_dropout_and_training_goes_on_with_it(tmp_path: Path) -> None:
+    write_rows(tmp_path, *pairs(6))
+    policy = PlainPolicy("eager", dropout=0.5)
+    policy.model.train()
+    looks = [trainer(config(tmp_path, f"run_name={number}"), Progress(), policy)._look() for number in (1, 2)]
+    assert looks[0] == looks[1]
+    assert policy.model.training
 
 
 def test_a_run_goes_on_with_the_rows_that_were_next(tmp_path: Path) -> None:

@@ -13,17 +13,13 @@ def model_card(name: str, checkpoint: str, run: RunFolder | None) -> str:
     """Markdown, whatever the run's texts hold: instructions stand in indented blocks, which nothing can end."""
     base = str(run.setting("policy", "model") or "") if run is not None else ""
     is_sft = run is not None and run.config.get("method") == "sft"
-    head = {"library_name": "transformers", "pipeline_tag": "text-generation"}
-    head["tags"] = ["prewrite", "sft" if is_sft else "grpo"]
+    tags = ["prewrite", "sft" if is_sft else "grpo"]
+    head = {"library_name": "transformers", "pipeline_tag": "text-generation", "tags": tags}
     if base.count("/") == 1 and base[0] not in "./~" and not Path(base).exists():
         head["base_model"] = base
     lines = ["---", *(f"{key}: {json.dumps(value)}" for key, value in head.items()), "---", f"# {_inline(name)}", ""]
-    what = (
-        "was fine-tuned on chats (SFT)"
-        if is_sft
-        else "rewrites instructions, so that a frozen task model does a task better"
-    )
-    lines += [f"A language model that {what}.", ""]
+    rewrites = "rewrites instructions, so that a frozen task model does a task better"
+    lines += [f"A language model that {'imitates the rows of its run (SFT)' if is_sft else rewrites}.", ""]
     if run is None:
         return "\n".join(lines)
     lines += [f"Trained by PRewrite, run `{_inline(run.name)}`, checkpoint `{checkpoint}`.", "", *_figures(run)]

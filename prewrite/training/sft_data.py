@@ -132,7 +132,7 @@ def _with_system(chat: Chat, system: str | None) -> Chat:
     """The chat with a system turn before it, where it has none."""
     if system is None or chat.turns[0].role == "system":
         return chat
-    return Chat(chat.where, (Turn("system", system), *chat.turns), chat.first + bool(chat.first))
+    return Chat(chat.where, (Turn("system", system), *chat.turns), chat.first + 1)
 
 
 def _encoded(chats: Sequence[Chat], config: Config, tokenizer: Any) -> list[TokenRow]:

@@ -470,7 +470,7 @@ def test_a_look_is_taken_without_dropout_and_training_goes_on_with_it(tmp_path: 
     write_rows(tmp_path, *pairs(6))
     policy = PlainPolicy("eager", dropout=0.5)
     policy.model.train()
-    looks = [trainer(config(tmp_path, f"run_name={number}"), Progress(), policy)._look() for number in (1, 2)]
+    looks = [trainer(config(tmp_path, f"run_name=look{number}"), Progress(), policy)._look() for number in (1, 2)]
     assert looks[0] == looks[1]
     assert policy.model.training
 

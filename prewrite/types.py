@@ -58,6 +58,7 @@ class Answer:
     """The task model's reply to a `Call`, or why there is none: exactly one of text and error is None.
 
     prompt_tokens, completion_tokens: as the endpoint counted them, 0 where it does not.
+    choice_logprobs: of a forced choice, how likely (nats) each of the call's choices was; None where nobody asked.
     """
 
     text: str | None
@@ -65,6 +66,7 @@ class Answer:
     finish_reason: str | None = None
     prompt_tokens: int = field(default=0, compare=False)
     completion_tokens: int = field(default=0, compare=False)
+    choice_logprobs: tuple[float, ...] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ class Verdict:
     correct: None = no verdict (the call stayed failed, or the gold cannot be parsed); never counted as wrong.
     well_formed: the answer has the form that the task asks for (a label, a box, a number), right or not.
     share: of right answers, where several were sampled; None for one answer.
+    target_logprob: how likely (nats) a forced choice made the target; None where that is not known.
     """
 
     example_id: str
@@ -84,6 +87,7 @@ class Verdict:
     well_formed: bool
     f1: float | None = None
     share: float | None = None
+    target_logprob: float | None = None
 
     @property
     def score(self) -> float | None:

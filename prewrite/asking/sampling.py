@@ -31,4 +31,5 @@ def _average(verdicts: Sequence[Verdict]) -> Verdict:
         well_formed=fmean(verdict.well_formed for verdict in judged) > 0.5,
         f1=fmean(f1) if f1 else None,
         share=share,
+        target_logprob=judged[0].target_logprob,  # the same for all samples
     )

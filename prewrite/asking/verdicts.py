@@ -1,6 +1,7 @@
 """From the task model's answers to verdicts, by the task's kind."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from prewrite.grading import extract_math_answer, find_label, grade_math, nq_exact_match, nq_f1
 from prewrite.grading.reply import answer_part
@@ -20,6 +21,9 @@ def grade(task: Task, examples: Sequence[Example], answers: Sequence[Answer]) ->
     replied = [index for index, answer in enumerate(answers) if answer.text is not None]
     graded = graders[task.kind](task, [examples[i] for i in replied], [answers[i].text or "" for i in replied])
     by_index = dict(zip(replied, graded, strict=True))
+    for index, verdict in by_index.items():
+        if (likely := answers[index].choice_logprobs) is not None and verdict.target in task.labels:
+            by_index[index] = replace(verdict, target_logprob=likely[task.labels.index(str(verdict.target))])
     return [by_index.get(index) or failed_verdict(example.id, example.target) for index, example in enumerate(examples)]
 
 

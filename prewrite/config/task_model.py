@@ -40,6 +40,8 @@ class TaskModelSettings(Section):
     """environment variable that holds the key; the key itself never stands in a config"""
     scoring: Literal["forced_choice", "free_text"] = "forced_choice"
     """classification: force the answer to be a label, or find the label in free text; other tasks are free text"""
+    label_logprobs: bool = False
+    """with forced choice, ask how likely each label was, for `target_probability_reward` (vLLM's endpoint can)"""
     system_prompt: str | None = None
     """system turn of every query; null = none"""
     chat_template_kwargs: dict[str, bool | int | float | str] = {}

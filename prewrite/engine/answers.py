@@ -12,6 +12,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from prewrite.errors import UserError
 from prewrite.types import Answer
@@ -81,17 +82,13 @@ class Answers:
     def add(self, key: bytes, answer: Answer) -> None:
         """Writes a new answer down and remembers it. Raises UserError where the file cannot be written."""
         if self._file is not None:
-            line = json.dumps(
-                {
-                    "key": key.hex(),
-                    "rank": self._rank,
-                    "text": answer.text,
-                    "finish_reason": answer.finish_reason,
-                    "tokens": [answer.prompt_tokens, answer.completion_tokens],
-                }
-            )
+            line: dict[str, Any] = {"key": key.hex(), "rank": self._rank, "text": answer.text}
+            line["finish_reason"] = answer.finish_reason
+            line["tokens"] = [answer.prompt_tokens, answer.completion_tokens]
+            if answer.choice_logprobs is not None:
+                line["choice_logprobs"] = answer.choice_logprobs
             with self._faults_told():
-                _append(self._file, line.encode() + b"\n")
+                _append(self._file, json.dumps(line).encode() + b"\n")
         self._remember(key, answer)
         self._had()
 
@@ -145,11 +142,13 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes, int, Answer]]:
             with contextlib.suppress(ValueError, LookupError, TypeError):
                 said = json.loads(line)
                 tokens_in, tokens_out = said["tokens"]
+                likely = said.get("choice_logprobs")
                 answer = Answer(
                     str(said["text"]),
                     finish_reason=said["finish_reason"],
                     prompt_tokens=int(tokens_in),
                     completion_tokens=int(tokens_out),
+                    choice_logprobs=None if likely is None else tuple(map(float, likely)),
                 )
                 yield place, bytes.fromhex(said["key"]), int(said["rank"]), answer
             place += len(line)

@@ -1,6 +1,7 @@
 """The dialects in which endpoints are told to answer with one of a few words: vLLM's, SGLang's, and JSON schema."""
 
 import json
+import math
 import re
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -10,6 +11,7 @@ Dialect = Literal["structured_outputs", "regex", "json_schema"]
 DIALECTS: tuple[Dialect, ...] = ("structured_outputs", "regex", "json_schema")
 
 _JSON_KEY = "answer"
+_LEAST_MASS = 1e-9  # of a choice that is in no list of the likeliest
 _REGEX_SIGNS = re.compile(r"([\\.^$*+?{}()|\[\]])")
 
 
@@ -46,6 +48,34 @@ class ForcedChoice:
                 return None
             given = given.get(_JSON_KEY) if isinstance(given, dict) else None
         return given if isinstance(given, str) and given in self.choices else None
+
+    def logprobs(self, pieces: Any) -> tuple[float, ...] | None:
+        """How likely each choice was (nats), by a reply's `logprobs.content`; None where it does not say.
+
+        pieces: of the answer, each with what else could have stood there (`top_logprobs`). Where a choice leaves the
+        way of the one that was given, all that could begin it there counts; a piece that begins several choices which
+        all left is shared out evenly. The dialect must not wrap the choice.
+        """
+        if self.dialect == "json_schema" or not isinstance(pieces, list) or not pieces:
+            return None
+        masses, way, logprob_of_way = [0.0] * len(self.choices), "", 0.0
+        try:
+            for piece in pieces:
+                others = {str(one["token"]): float(one["logprob"]) for one in piece["top_logprobs"]}
+                given = str(piece["token"])
+                for other, logprob in others.items():
+                    begun = [i for i, choice in enumerate(self.choices) if other and choice.startswith(way + other)]
+                    for i in begun if other != given else ():
+                        masses[i] += math.exp(min(0.0, logprob_of_way + logprob)) / len(begun)
+                way, logprob_of_way = way + given, logprob_of_way + float(piece["logprob"])
+                if way in self.choices and not any(c != way and c.startswith(way) for c in self.choices):
+                    break
+        except (LookupError, TypeError, ValueError, AttributeError):
+            return None
+        if way not in self.choices:
+            return None
+        masses[self.choices.index(way)] += math.exp(min(0.0, logprob_of_way))
+        return tuple(round(math.log(max(mass, _LEAST_MASS)), 4) for mass in masses)
 
     def is_begun_by(self, content: str) -> bool:
         """Whether the content is the beginning of a choice, as max_tokens leaves it."""

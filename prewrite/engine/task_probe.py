@@ -59,10 +59,16 @@ async def _probe(endpoint: Endpoint, settings: TaskModelSettings, seed: int | No
     spare = {"max_tokens": settings.max_tokens + _SPARE_TOKENS} if forced else {}
     try:
         body = request_body(Call(PROBE_QUERY), settings.model_copy(update=spare), seed, forced)
-        await endpoint.complete(body, forced, max_retries=min(settings.max_retries, _RETRIES))
+        answer = await endpoint.complete(body, forced, max_retries=min(settings.max_retries, _RETRIES))
     except CallFailed as failure:
         kind, message = failure.kind, str(failure)
     else:
+        if forced and settings.label_logprobs and answer.choice_logprobs is None:
+            raise UserError(
+                f"task model {settings.model!r} at {endpoint.base_url}: it forces a choice by {forced.dialect}, but "
+                "does not say how likely each label was: leave task_model.label_logprobs false with this endpoint, or "
+                "use vLLM's server."
+            )
         return ""
     if forced and kind in _NOT_FORCED:
         return message

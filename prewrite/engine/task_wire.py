@@ -18,6 +18,7 @@ _VLLM_SAMPLING = ("top_k", "min_p", "repetition_penalty")
 _OTHER_FIELDS = ("temperature", "top_p", "max_tokens", "presence_penalty", "frequency_penalty", "n", "seed")
 _RETRIED_STATUS = {408, 409, 429}
 _RETRY_AFTER_CAP = 120.0
+_TOP_LOGPROBS = 20  # as many as vLLM and hosted endpoints give
 _DETAIL_CHARACTERS = 300
 _REFUSED_STATUS = {400, 415, 422, 501}
 _FORCING_FIELDS = re.compile("structured_outputs|response_format|json_schema|regex|guided|grammar")
@@ -66,6 +67,8 @@ def request_body(
         body["chat_template_kwargs"] = dict(settings.chat_template_kwargs)
     if forced is not None:
         body |= forced.fields()
+        if settings.label_logprobs:
+            body |= {"logprobs": True, "top_logprobs": _TOP_LOGPROBS}
     names: Mapping[str, str | None] = {str(name): sent for name, sent in settings.request_fields.items()}
     renamed = {names.get(name, name): value for name, value in body.items()}
     return {name: value for name, value in renamed.items() if name is not None}
@@ -110,7 +113,9 @@ def read_reply(text: str, forced: ForcedChoice | None, *, thinking_off: bool = F
         if choice is None:
             raise _unforced(content, finish_reason, forced)
         content = choice
-    return Answer(text=content, finish_reason=finish_reason)
+    pieces = first["logprobs"].get("content") if isinstance(first.get("logprobs"), dict) else None
+    likely = forced.logprobs(pieces) if forced is not None else None
+    return Answer(text=content, finish_reason=finish_reason, choice_logprobs=likely)
 
 
 def tokens_in(text: str) -> tuple[int, int]:

@@ -114,6 +114,8 @@ def _of_the_command_line(arguments: argparse.Namespace, *, is_alone: bool, has_c
         given |= {"model": arguments.model, "base_url": arguments.base_url, "api_key_env": arguments.api_key_env}
         if not has_config and is_alone:
             given |= _ANSWERS_OF_ANY_LENGTH | {"max_model_len": _model_len(arguments)}
+            if any(override.partition("=")[0].rpartition(".")[2] == "max_tokens" for override in arguments.overrides):
+                del given["request_fields"]
         if not has_config and (arguments.samples or 1) > 1:
             given |= _SAMPLED
     if arguments.samples is not None:

@@ -5,6 +5,7 @@ A rewrite with a fault (no evaluation) is worth 0. One call that stayed failed, 
 the rollout without a verdict: rollouts of a group are compared on the same examples or not at all.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import cast
@@ -78,6 +79,18 @@ def accuracy_classification_reward(
     return [_score(evaluation, _accuracy) for evaluation in evaluations]
 
 
+def target_probability_reward(
+    samples: Sequence[Sample], rows: Sequence[InstructionRow], *, evaluations: Evaluations
+) -> list[Score]:
+    """How likely a forced choice makes the right label, in the mean over the mini-batch. Range [0, 1].
+
+    Between right and wrong by how much, where accuracy knows only which: the share that a choice sampled at temperature
+    1 would get right. Needs `task_model.label_logprobs`; no verdict where the endpoint does not say how likely a label
+    is.
+    """
+    return [_score(evaluation, _probability) for evaluation in evaluations]
+
+
 def f1_classification_reward(
     samples: Sequence[Sample], rows: Sequence[InstructionRow], *, evaluations: Evaluations, tasks: Sequence[Task]
 ) -> list[Score]:
@@ -136,6 +149,11 @@ def _score(evaluation: Evaluation | None, score: Callable[[Sequence[Verdict]], f
 
 def _accuracy(verdicts: Sequence[Verdict]) -> float | None:
     return _mean([cast(float, verdict.score) for verdict in verdicts])
+
+
+def _probability(verdicts: Sequence[Verdict]) -> float | None:
+    known = [math.exp(v.target_logprob) for v in verdicts if v.target_logprob is not None]
+    return _mean(known) if len(known) == len(verdicts) else None
 
 
 def _mean(values: Sequence[float]) -> float | None:

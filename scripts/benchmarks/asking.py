@@ -56,13 +56,20 @@ class Servers:
     """Endpoints that serve one model and share its calls, each call always at the same one. Safe from any thread."""
 
     def __init__(
-        self, arguments: argparse.Namespace, *, temperature: float, max_tokens: int, system_prompt: str | None = None
+        self,
+        arguments: argparse.Namespace,
+        *,
+        temperature: float,
+        max_tokens: int,
+        system_prompt: str | None = None,
+        label_logprobs: bool = False,
     ):
         settings = TaskModelSettings(
             model=arguments.model,
             system_prompt=system_prompt,
             temperature=temperature,
             max_tokens=max_tokens,
+            label_logprobs=label_logprobs,
             concurrency=arguments.concurrency,
             timeout=300.0,
         )
@@ -128,9 +135,11 @@ def ask_and_grade(
     ]
 
 
-def draw_rewrites(proposer: Servers, instruction: str, count: int, *, seed: int) -> tuple[list[str], int]:
+def draw_rewrites(
+    proposer: Servers, instruction: str, count: int, *, seed: int, meta_instruction: str = META_INSTRUCTION
+) -> tuple[list[str], int]:
     """(up to `count` different rewrites of the untrained rewriter, calls), asked for and cleaned as in a run."""
-    request = f"{META_INSTRUCTION}\n\n{instruction}"
+    request = f"{meta_instruction}\n\n{instruction}"
     found: dict[str, None] = {}
     asked = 0
     for _ in range(ROUNDS_OF_DRAWS):

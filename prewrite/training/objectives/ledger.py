@@ -1,5 +1,6 @@
 """What is known of every instruction of every row: all verdicts that were paid for, and what they make of it."""
 
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -201,6 +202,8 @@ def _value(config: Config, data: RewriteData, task: Task) -> Callable[[Verdict],
     is the mean recall; it also stands in for macro-F1, which is no mean over examples.
     """
     metric = config.selection.metric
+    if metric is None and any(entry.reward.name == "target_probability_reward" for entry in data.rewards):
+        return lambda verdict: 0.0 if verdict.target_logprob is None else math.exp(verdict.target_logprob)
     names = {entry.reward.name for entry in data.rewards}
     if metric is None and task.kind == "open_question" and any("f1" in name for name in names):
         metric = "f1"

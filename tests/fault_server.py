@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from prewrite.engine.task_probe import PROBE_WORD
+from tests.local_server import LocalServer, QuietHandler
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class _Server(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
-class FaultServer:
+class FaultServer(LocalServer):
     """Context manager; `bodies` holds every chat request in the order of arrival, `keys` their Authorization.
 
     dialects: in which it obeys the forced choice of a probe; all else is the behaviour's.
@@ -91,17 +92,8 @@ class FaultServer:
         self._at_once = 0
         self._tries: Counter[str] = Counter()
         self._lock = threading.Lock()
-        self._server = _Server(("127.0.0.1", 0), self._handler())
-        self._server.daemon_threads = True
-        self.base_url = f"http://127.0.0.1:{self._server.server_port}/v1"
-
-    def __enter__(self) -> "FaultServer":
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        super().__init__(_Server)
+        self.base_url = f"{self.address}/v1"
 
     def _reply_to(self, body: dict[str, Any], key: str | None) -> Reply:
         with self._lock:
@@ -124,12 +116,7 @@ class FaultServer:
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         fault_server = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
+        class Handler(QuietHandler):
             def do_GET(self) -> None:
                 models = [{"id": name, "object": "model"} for name in fault_server.served]
                 self._send(Reply(body=json.dumps({"object": "list", "data": models})))

@@ -2,41 +2,33 @@
 
 import base64
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
+from tests.local_server import LocalServer, QuietHandler
 
-class HubServer:
+
+class HubServer(LocalServer):
     """Context manager. files: by (revision, path), what was committed; asked: every (method, path), in order.
 
-    token: the only one that it takes.
+    repos: by name, (type, visibility) as it was made. token: the only one that it takes.
     """
 
     def __init__(self, token: str = "hf_right"):
         self.token = token
         self.asked: list[tuple[str, str]] = []
-        self.repos: set[str] = set()
+        self.repos: dict[str, tuple[str, str | None]] = {}
         self.files: dict[tuple[str, str], bytes] = {}
         self._stored: dict[str, bytes] = {}
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._server.daemon_threads = True
-        self.address = f"http://127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self) -> "HubServer":
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        super().__init__()
 
     def _answer(self, path: str, body: bytes) -> Any:
         """What a POST is answered with."""
         if path == "/api/repos/create":
             asked = json.loads(body)
             repo = "/".join(filter(None, [asked.get("organization"), asked["name"]]))
-            self.repos.add(repo)
+            visibility = {True: "private", False: "public", None: None}[asked.get("private")]
+            self.repos[repo] = asked.get("type", "model"), asked.get("visibility", visibility)  # by the client's age
             return {"url": f"{self.address}/{repo}", "name": repo, "id": repo}
         if path == "/api/validate-yaml":
             return {"errors": [], "warnings": []}
@@ -64,12 +56,7 @@ class HubServer:
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         hub = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
+        class Handler(QuietHandler):
             def do_POST(self) -> None:
                 path, body = self.path.partition("?")[0], self._body()
                 hub.asked.append(("POST", path))

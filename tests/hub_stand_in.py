@@ -1,15 +1,16 @@
 """A local server that speaks as much of the hub as `datasets.load_dataset` asks for: data sets of JSONL files."""
 
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+from tests.local_server import LocalServer, QuietHandler
 
 COMMIT = "a" * 40
 Rows = list[dict[str, Any]]
 
 
-class HubStandIn:
+class HubStandIn(LocalServer):
     """Context manager. data_sets: by name, rows by split. class_labels: by name, the names of its column `label`."""
 
     def __init__(self, data_sets: dict[str, dict[str, Rows]], class_labels: dict[str, list[str]] | None = None):
@@ -32,17 +33,7 @@ class HubStandIn:
             own["README.md"] = f"---\n{json.dumps(card)}\n---\n"  # JSON is YAML
             self.files[name] = {file: text.encode() for file, text in own.items()}
         self.revisions: set[str] = set()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._server.daemon_threads = True
-        self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self) -> "HubStandIn":
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        super().__init__()
 
     def _reply(self, path: str) -> tuple[int, bytes, dict[str, str]]:
         parts = path.partition("?")[0].removeprefix("/api").strip("/").split("/")
@@ -65,12 +56,7 @@ class HubStandIn:
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         hub = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
+        class Handler(QuietHandler):
             def do_GET(self) -> None:
                 status, body, headers = hub._reply(self.path)
                 self.send_response(status)

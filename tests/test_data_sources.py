@@ -145,7 +145,7 @@ def test_fetched_files_hold_what_the_hub_does(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config))
     folder = tmp_path / "data"
     with HubStandIn(HUB, {"me/mails": ["ham", "spam"], "stanfordnlp/sst2": ["negative", "positive"]}) as hub:
-        own = {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(tmp_path / "home"), "PYTHONPATH": str(ROOT)}
+        own = {"HF_ENDPOINT": hub.address, "HF_HOME": str(tmp_path / "home"), "PYTHONPATH": str(ROOT)}
         dropped = ("PREWRITE_DATA", "HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "HF_HUB_CACHE", "HF_DATASETS_CACHE")
         env = {name: value for name, value in os.environ.items() if name not in dropped} | own
         code = [sys.executable, "-c", FROM_HUB_AND_FILES, str(folder), str(tmp_path / "config.json")]

@@ -9,7 +9,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "prewrite"
 ROOMS = (
     "base", "config", "algorithm", "grading", "tasks", "asking", "rewards", "engine", "evaluation", "reporting",
-    "report", "training", "rewrite", "export",
+    "report", "training", "rewrite", "export", "generate",
 )  # fmt: skip
 HOMES = {"vllm": "engine", "deepspeed": "engine", "aiohttp": "engine", "transformers": "engine", "datasets": "tasks"}
 FILES = sorted(PACKAGE.rglob("*.py"))

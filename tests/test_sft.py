@@ -298,7 +298,7 @@ def test_the_best_rewrites_of_a_run_are_answers_to_its_own_requests(
 ) -> None:
     folder = tmp_path / "earlier"
     folder.mkdir()
-    meta = ['rollout.meta_instruction=["Make it better.", "Another."]', "rollout.system_prompt=S"]
+    meta = ["rollout.meta_instruction=Make it better.", "rollout.system_prompt=S"]
     (folder / "config.json").write_text(dump_config(load_config("configs/quickstart.json", meta)))
     log = [
         {"dataset_name": task, "row": task, "instruction": f"{task}?", "rewrite": text, "reward": reward}

@@ -28,8 +28,8 @@ class Alone(Asking):
                 "instruction (the problem), dataset_name and answer."
             )
 
-    def pool(self, row: InstructionRow, examples: Sequence[Example]) -> Sequence[Example]:
-        return ()
+    def draw(self, row: InstructionRow, examples: Sequence[Example], count: int, key: str) -> list[Example]:
+        return []
 
     def calls(
         self, task: Task, row: InstructionRow, rewrite: str, examples: Sequence[Example], choices: tuple[str, ...]

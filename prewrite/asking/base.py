@@ -1,9 +1,8 @@
 """What a way of asking is."""
 
-import heapq
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from prewrite.asking.guards import Fault, form_fault
 from prewrite.asking.verdicts import grade
@@ -36,22 +35,10 @@ class Asking(ABC):
         """Those of a task's examples that score the row's rewrites in training. UserError where there is none."""
         return examples
 
-    def draw(
-        self,
-        row: InstructionRow,
-        examples: Sequence[Example],
-        count: int,
-        key: str,
-        weights: Mapping[str, float] | None = None,
-    ) -> list[Example]:
-        """The mini-batch that scores a group: the same for the same key, so that no rank has to be told.
-
-        weights: by example, how gladly it is drawn; 1 where it is missing. Weighted draws without replacement
-        (Efraimidis and Spirakis 2006): the greatest u ** (1 / weight), u uniform.
-        """
-        rng, weights = random.Random(key), weights or {}
-        places = [(rng.random() ** (1 / weights.get(example.id, 1.0)), example) for example in self.pool(row, examples)]
-        return [example for _, example in heapq.nlargest(count, places, key=lambda place: place[0])]
+    def draw(self, row: InstructionRow, examples: Sequence[Example], count: int, key: str) -> list[Example]:
+        """The mini-batch that scores a group: the same for the same key, so that no rank has to be told."""
+        pool = self.pool(row, examples)
+        return random.Random(key).sample(pool, min(count, len(pool)))
 
     @abstractmethod
     def calls(

@@ -45,13 +45,13 @@ def repeats_example(rewrite: str, instruction: str, examples: Sequence[Example])
     )
 
 
-def quotes_request(rewrite: str, instruction: str, meta_instructions: Sequence[str]) -> bool:
-    """Whether the rewrite repeats what the policy was told, and the instruction does not: 4 words in a row of a
+def quotes_request(rewrite: str, instruction: str, meta_instruction: str) -> bool:
+    """Whether the rewrite repeats what the policy was told, and the instruction does not: 4 words in a row of the
     meta-instruction, or an order to rewrite an instruction."""
     if _ORDER.search(rewrite) and not _ORDER.search(instruction):
         return True
-    quoted = set().union(*(_ngrams(told, QUOTED_NGRAM) for told in meta_instructions))
-    return bool((quoted & _ngrams(rewrite, QUOTED_NGRAM)) - _ngrams(instruction, QUOTED_NGRAM))
+    quoted = _ngrams(rewrite, QUOTED_NGRAM) & _ngrams(meta_instruction, QUOTED_NGRAM)
+    return bool(quoted - _ngrams(instruction, QUOTED_NGRAM))
 
 
 def gives_answer(rewrite: str, instruction: str, target: str | tuple[str, ...]) -> bool:

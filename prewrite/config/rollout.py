@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from prewrite.config.base import Count, Positive, Section, Share, Word
+from prewrite.config.base import Count, Positive, Section, Share
 
 # Asks for a rewrite of whatever instruction follows; a newcomer's small model has to understand it too.
 META_INSTRUCTION = (
@@ -16,9 +16,8 @@ META_INSTRUCTION = (
 class RolloutSettings(Section):
     """How the policy's rewrites are sampled."""
 
-    meta_instruction: Word | Annotated[list[Word], Field(min_length=1)] = META_INSTRUCTION
-    """what the policy is told before the instruction; both together are the user turn of the request. Of a list each
-    group draws one by seed, so that rewrites of several kinds are tried; looks and a rewriter in use take the first"""
+    meta_instruction: str = META_INSTRUCTION
+    """what the policy is told before the instruction; both together are the user turn of the request"""
     system_prompt: str | None = None
     """system turn of every request; null = none, or what the chat template puts there"""
     context_share: Annotated[float, Field(ge=0, le=1)] = 0.0
@@ -53,8 +52,3 @@ class RolloutSettings(Section):
     """GPU memory the engine frees while training: 0 none, 1 the KV cache (weights wait in CPU memory), 2 both"""
     vllm_tensor_parallel_size: Positive = 1
     """ranks that share one vLLM engine, for policies that do not fit one GPU twice"""
-
-    @property
-    def meta_instructions(self) -> tuple[str, ...]:
-        """All of them; looks, and a rewriter in use, take the first."""
-        return (self.meta_instruction,) if isinstance(self.meta_instruction, str) else tuple(self.meta_instruction)

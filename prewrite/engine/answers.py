@@ -28,6 +28,7 @@ class Answers:
         self._unwanted: set[bytes] = set()  # bought after the checkpoint, and not wanted again yet
         self._uncounted: dict[bytes, Answer] = {}  # those of them that are in no count
         self._due: list[Answer] = []  # to be counted now
+        self._most_cached = _CACHED
         self._num_kept = self._num_had = 0  # bought after the checkpoint; had since the start
         self._path = Path()
         self._rank = 0
@@ -45,12 +46,13 @@ class Answers:
             for place, key, asker, answer in _lines(path):
                 if asker % ranks != rank:
                     continue
-                self._remember(key, answer)
+                self._cache[key] = answer
                 if place >= counted_bytes:
                     self._uncounted[key] = answer
             size = os.fstat(self._file).st_size
             if size and os.pread(self._file, 1, size - 1) != b"\n":  # killed in the middle of a line
                 os.write(self._file, b"\n")
+        self._most_cached = _CACHED + len(self._cache)  # what was read may all be wanted, and not at once
         self._unwanted = set(self._uncounted)
         self._num_kept = len(self._uncounted)
 
@@ -107,7 +109,7 @@ class Answers:
 
     def _remember(self, key: bytes, answer: Answer) -> None:
         self._cache[key] = answer
-        if len(self._cache) > _CACHED:
+        if len(self._cache) > self._most_cached:
             self._cache.popitem(last=False)
 
     @contextlib.contextmanager
@@ -117,7 +119,7 @@ class Answers:
         except OSError as error:
             raise UserError(
                 f"{self._path}: cannot be written ({error.strerror}), and no answer is used that is not kept; make "
-                "room or put the folder's rights in order, then go on with --resume"
+                "room or put the folder's rights in order, then go on (train.py: --resume; else the same command)"
             ) from error
 
 

@@ -9,7 +9,7 @@ import hashlib
 import json
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -148,6 +148,10 @@ class TaskModel:
     def body(self, call: Call) -> dict[str, Any]:
         """What is sent for a call, but for the seed."""
         return request_body(call, self.settings.for_task(call.task), None, self._forced(call))
+
+    def num_missing(self, calls: Iterable[Call]) -> int:
+        """Those of the calls that no kept answer is known of. While nothing is under way."""
+        return sum(self._request(call)[1] not in self._answers for call in calls)
 
     def ask_ahead(self, calls: Sequence[Call]) -> None:
         """Starts calls and does not wait: the `ask` that wants the answers finds them under way, or there."""

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from prewrite.config import TaskModelSettings
+from prewrite.config import BudgetSettings, TaskModelSettings
 from prewrite.engine.distributed import free_port
 from prewrite.engine.processes import end_guarded, start_guarded
 from prewrite.engine.task_model import TaskModel
@@ -125,7 +125,9 @@ class TaskServer:
 
 
 @contextlib.contextmanager
-def open_task_model(settings: TaskModelSettings, *, log_path: Path | None = None) -> Iterator[TaskModel]:
+def open_task_model(
+    settings: TaskModelSettings, *, log_path: Path | None = None, budget: BudgetSettings | None = None
+) -> Iterator[TaskModel]:
     """The task model for one process: at `settings.base_url`, or behind a server that lives as long as the block.
 
     log_path: of that server; None = a temporary file (every error quotes it).
@@ -137,7 +139,7 @@ def open_task_model(settings: TaskModelSettings, *, log_path: Path | None = None
             server = TaskServer(settings, log_path=log_path or Path(str(folder), "task_server.log"))
             base_url = stack.enter_context(server).base_url
             stack.enter_context(server.blamed())
-        yield stack.enter_context(TaskModel(settings, base_url=base_url))
+        yield stack.enter_context(TaskModel(settings, base_url=base_url, budget=budget))
 
 
 def _gpu_arguments(settings: TaskModelSettings) -> list[str]:

@@ -20,7 +20,7 @@ from prewrite.tasks.examples import Empty
 _ANSWERS_OF_ANY_LENGTH = {"request_fields": {"max_tokens": None}, "timeout": 3600.0, "gpu_memory_utilization": 0.85}
 _LONGEST = 36_864  # of query and answer: 32,768 tokens of thinking is what such models are measured with
 # Without a config only the task model, and what --set names, is read; the rest has to be there.
-_UNREAD = {"policy": {"model": "none"}, "data": {"tasks": ["sentiment"]}, "training": {"max_steps": 1}}
+UNREAD = {"policy": {"model": "none"}, "data": {"tasks": ["sentiment"]}, "training": {"max_steps": 1}}
 _SAMPLED = {"temperature": 0.6, "top_p": 0.95}  # as the cards of thinking models (DeepSeek-R1, Qwen3) ask for
 
 
@@ -92,7 +92,7 @@ def set_up(arguments: argparse.Namespace, files: Sequence[Path]) -> Setup:
         raise UserError("--base-url and --api-key-env say where a model is served; say which one too, with --model")
     if arguments.model is None and config_path is None:
         raise no_model
-    given = read_settings(config_path) if config_path else dict(_UNREAD)
+    given = read_settings(config_path) if config_path else dict(UNREAD)
     task_model = given.setdefault("task_model", {})
     if isinstance(task_model, dict):  # all else is told by make_config
         task_model.update(_of_the_command_line(arguments, is_alone=not files, has_config=config_path is not None))

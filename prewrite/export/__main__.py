@@ -15,7 +15,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = _parse(arguments)
     quiet_environment()
     try:
-        from prewrite.export.command import Hub, export, find_source, refuse_out
+        from prewrite.export.command import export, find_source, refuse_out
+        from prewrite.export.hub import Hub
 
         refuse_out(parsed.out)
         source = find_source(parsed.source)
@@ -23,7 +24,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         export(source, parsed.out)
         print(f"written: {parsed.out}, from {source.checkpoint}", flush=True)
         if hub is not None:
-            print(f"pushed: {hub.push(parsed.out)}")
+            again = f"{parsed.out} is whole; once more: hf upload {hub.repo} {parsed.out}"
+            again += f" --revision {parsed.revision}" if parsed.revision else ""
+            print(f"pushed: {hub.push(parsed.out, f'{parsed.out.name}, exported by PRewrite', again)}")
     except UserError as error:
         print(f"python -m prewrite.export: {error}", file=sys.stderr)
         return 2

@@ -36,7 +36,7 @@ def model_card(name: str, checkpoint: str, run: RunFolder | None) -> str:
             "",
             "One user turn in the chat template, of this meta-instruction, an empty line, and",
         ]
-        lines += ["the instruction to rewrite:", "", *_block(meta if isinstance(meta, str) else meta[0])]
+        lines += ["the instruction to rewrite:", "", *_block(str(meta))]
     lines += ["", *_block(f"python -m prewrite.rewrite --rewriter {name} --instructions rows.jsonl")]
     return "\n".join(lines) + "\n"
 

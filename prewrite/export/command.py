@@ -1,9 +1,7 @@
 """The work of `python -m prewrite.export`: a checkpoint in, a model folder with its card out, on the hub if wanted."""
 
-import contextlib
 import os
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,44 +67,3 @@ def refuse_out(out: Path) -> None:
     """UserError where the folder holds something already."""
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise UserError(f"--out {out}: it is there already, and nothing is written over: give another folder")
-
-
-class Hub:
-    """A model repository on the hub (HF_ENDPOINT, HF_TOKEN), made where it is not there. Raises UserError."""
-
-    def __init__(self, repo: str, revision: str | None):
-        from huggingface_hub import HfApi
-
-        self.repo, self.revision, self.api = repo, revision, HfApi()
-        with _faults_told(
-            f"--push-to-hub {repo}", "look at the name, at HF_TOKEN (`hf auth login`) and at HF_ENDPOINT"
-        ):
-            self.api.create_repo(repo, exist_ok=True)
-            if revision is not None:
-                self.api.create_branch(repo, branch=revision, exist_ok=True)
-
-    def push(self, folder: Path) -> str:
-        """Sends a folder; returns its address."""
-        again = f"{folder} is whole; once more: hf upload {self.repo} {folder}"
-        with _faults_told(
-            f"--push-to-hub {self.repo}", again + (f" --revision {self.revision}" if self.revision else "")
-        ):
-            info = self.api.upload_folder(
-                repo_id=self.repo,
-                folder_path=folder,
-                revision=self.revision,
-                commit_message=f"{folder.name}, exported by PRewrite",
-            )
-        return str(info.commit_url)
-
-
-@contextlib.contextmanager
-def _faults_told(where: str, way_out: str) -> Iterator[None]:
-    import httpx
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
-
-    try:
-        yield
-    except (HfHubHTTPError, HFValidationError, httpx.HTTPError, RuntimeError, OSError) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise UserError(f"{where}: {reason}. {way_out[0].upper()}{way_out[1:]}") from error

@@ -16,7 +16,7 @@ from prewrite.tasks.files import golds_of, instruction_row
 from prewrite.types import Evaluation, Example, InstructionRow, Sample
 
 __all__ = [
-    "NOT_MY_ROW", "REWARDS", "Reward", "Score", "Skip", "check_coverage", "check_objective", "check_rows",
+    "NOT_MY_ROW", "REWARDS", "Reward", "Score", "Skip", "as_row", "check_coverage", "check_objective", "check_rows",
     "get_reward", "score_completions",
 ]  # fmt: skip
 
@@ -162,7 +162,7 @@ def score_completions(
     samples = [Sample((), (), (), text, finish_reason="stop") for text in completions]
     scores = reward.score(
         samples,
-        [_as_row(row, number, reward) for number, row in enumerate(rows, start=1)],  # type: ignore[arg-type]  # one kind
+        [as_row(row, f"score_completions: row {number}", reward) for number, row in enumerate(rows, start=1)],  # type: ignore[arg-type]  # one kind
         evaluations=evaluations or (),
         tasks=tasks,
         examples=examples,
@@ -172,17 +172,18 @@ def score_completions(
     return [None if isinstance(score, Skip) else score for score in scores]
 
 
-def _as_row(row: Mapping[str, Any] | Example | InstructionRow, number: int, reward: Reward) -> Any:
+def as_row(row: Mapping[str, Any] | Example | InstructionRow, where: str, reward: Reward) -> Any:
+    """A row as the reward reads it. UserError at `where` for a mapping that lacks what it needs."""
     if not isinstance(row, Mapping) or reward.takes_columns:
         return row
     if "instruction" in row and "rewrite" in reward.objectives:
-        return instruction_row({"dataset_name": "none", **row}, f"score_completions: row {number}")
+        return instruction_row({"dataset_name": "none", **row}, where)
     target = row.get("answer")
     if target is None and (reward.objectives == ("solve",) or ":" in reward.name):  # one of the user's own may read it
-        raise UserError(f"score_completions: row {number} has no 'answer'; a problem row has problem and answer.")
-    golds = [""] if target is None else golds_of(target, f"score_completions: row {number}: 'answer'")
+        raise UserError(f"{where} has no 'answer'; a problem row has problem and answer.")
+    golds = [""] if target is None else golds_of(target, f"{where}: 'answer'")
     return Example(
-        id=str(row.get("id", number)),
+        id=str(row.get("id", where)),
         fields={"problem": str(row.get("problem", ""))},
         target=tuple(golds) if isinstance(target, list | tuple) else golds[0],
         solution=row.get("solution"),

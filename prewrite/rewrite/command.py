@@ -48,7 +48,7 @@ def rewrite(arguments: argparse.Namespace) -> list[Written]:
     counts = [arguments.samples or 1] * len(rows)
     with _sampler(policy, rollout, tokenizer, seed) as sampler:
         samples = sampler.sample(requests, counts, greedy=arguments.samples is None)
-    return [_written(row, own, rollout.meta_instructions) for row, own in zip(rows, samples, strict=True)]
+    return [_written(row, own, rollout.meta_instruction) for row, own in zip(rows, samples, strict=True)]
 
 
 def rewrite_prompts(rewriter: str, prompts: Path) -> Path:
@@ -128,10 +128,10 @@ def _sampler(policy: PolicySettings, rollout: RolloutSettings, tokenizer: Any, s
         yield sampler
 
 
-def _written(row: InstructionRow, samples: Sequence[Sample], meta_instructions: Sequence[str]) -> Written:
+def _written(row: InstructionRow, samples: Sequence[Sample], meta_instruction: str) -> Written:
     usable: list[str] = []
     for sample in samples:
         text = clean_rewrite(sample.text)
-        has_fault = MINI_BATCH.fault(sample, text, row, ()) or quotes_request(text, row.instruction, meta_instructions)
+        has_fault = MINI_BATCH.fault(sample, text, row, ()) or quotes_request(text, row.instruction, meta_instruction)
         usable += [] if has_fault else [text]
     return Written(row, tuple(dict.fromkeys(usable)), len(samples) - len(usable))

@@ -46,20 +46,13 @@ def build_requests(rows: Sequence[InstructionRow], tokenizer: Any, settings: Rol
 
 
 def build_request(
-    row: InstructionRow,
-    tokenizer: Any,
-    settings: RolloutSettings,
-    *,
-    meta_instruction: str | None = None,
-    extra: str = "",
-    where: str = "instruction",
+    row: InstructionRow, tokenizer: Any, settings: RolloutSettings, *, extra: str = "", where: str = "instruction"
 ) -> list[int]:
     """Token ids of a row's request: the meta-instruction, the instruction, what else it shows, as one user turn.
 
-    meta_instruction: None = the first of the settings. Raises UserError as `render_request` does, and where a request
-    is longer than max_prompt_length.
+    Raises UserError as `render_request` does, and where a request is longer than max_prompt_length.
     """
-    turn = request_turn(row, settings, extra, meta_instruction)
+    turn = request_turn(row, settings, extra)
     request = render_request(tokenizer, turn, settings.chat_template_kwargs, where=where, system=settings.system_prompt)
     if len(request) > settings.max_prompt_length:
         raise RequestTooLong(
@@ -69,12 +62,9 @@ def build_request(
     return request
 
 
-def request_turn(
-    row: InstructionRow, settings: RolloutSettings, extra: str = "", meta_instruction: str | None = None
-) -> str:
-    """The user turn of a row's request: the meta-instruction (None = the first of the settings), the instruction, and
-    what else it shows."""
-    parts = [meta_instruction or settings.meta_instructions[0], row.instruction, row.information or "", extra]
+def request_turn(row: InstructionRow, settings: RolloutSettings, extra: str = "") -> str:
+    """The user turn of a row's request: the meta-instruction, the instruction, and what else it shows."""
+    parts = [settings.meta_instruction, row.instruction, row.information or "", extra]
     return "\n\n".join(part for part in parts if part)
 
 

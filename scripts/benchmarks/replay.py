@@ -3,7 +3,9 @@
     PYTHONPATH=. python scripts/benchmarks/replay.py docs/runs/verdicts-*.jsonl
 
 Prints one table a task. The truth of a rewrite is its mean on examples that the choice has not seen. "estimate" and
-"race" are the package's own. Legend: R rewrites, E examples; y_RE is 1 right, 0 wrong, nan no verdict.
+"race" are the package's own. Where a file has them, the probabilities of the right labels stand beside right and wrong,
+and the rewrites of each meta-instruction beside one another.
+Legend: R rewrites, E examples; y_RE is 1 right, 0 wrong, nan no verdict; p_RE the probability of the right label.
 """
 
 import argparse
@@ -27,11 +29,17 @@ VALUES = {"1": 1.0, "0": 0.0, "-": np.nan}
 
 @dataclass(frozen=True)
 class Table:
-    """The verdicts of a task. fixed: means of the initial instruction and the hand's."""
+    """The verdicts of a task. fixed: means of the initial instruction and the hand's.
+
+    p_RE: None where they were not kept. asked_by_R: the number of the meta-instruction that asked for each rewrite.
+    """
 
     task: str
     y_RE: np.ndarray
     fixed: dict[str, float]
+    p_RE: np.ndarray | None
+    asked_by_R: list[str]
+    meta_instructions: list[str]
 
 
 @dataclass(frozen=True)
@@ -48,7 +56,11 @@ def load(path: Path) -> Table:
     head, *rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     y = {row["rewrite"]: [VALUES[mark] for mark in row["marks"]] for row in rows}
     fixed = {name: float(np.nanmean(y.pop(name))) for name in ("initial", "by_hand") if name in y}
-    return Table(head["task"], np.array(list(y.values())), fixed)
+    logprobs = {row["rewrite"]: row.get("target_logprobs") for row in rows if row["rewrite"] in y}
+    known = all(logprobs.values())
+    p = np.exp(np.array(list(logprobs.values()), dtype=float) / 100) if known else None
+    asked_by = [name.partition("/")[0] for name in y]
+    return Table(head["task"], np.array(list(y.values())), fixed, p, asked_by, head.get("meta_instructions", []))
 
 
 def spread(y_RE: np.ndarray) -> Spread:
@@ -91,6 +103,42 @@ def judged(y_RE: np.ndarray, seen_RE: np.ndarray) -> dict[str, tuple[float, floa
     }
 
 
+def by_probability(table: Table, p_RE: np.ndarray, draws: int, rng: np.random.Generator) -> None:
+    """Prints how well means on k shared examples tell the share of right answers on the other half: of right and
+    wrong, of the right label's probability, and of both."""
+    whole_R = ~np.isnan(table.y_RE).any(axis=1)
+    y, p_RE = table.y_RE[whole_R], p_RE[whole_R]
+    ways = {"right or wrong": y, "probability": p_RE, "both": (y + p_RE) / 2}
+    picked, half = max(1, len(y) // 20), y.shape[1] // 2
+    print("\n| examples, shared | rank corr.: " + " | ".join(ways) + " | picked 5%: " + " | ".join(ways) + " |")
+    print("| --- " * (1 + 2 * len(ways)) + "|")
+    for k in (k for k in (*KS, half) if k <= half):
+        told: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+        for _ in range(draws):
+            order = rng.permutation(y.shape[1])
+            truth_R = y[:, order[half:]].mean(axis=1)
+            for name, value_RE in ways.items():
+                mean_R = value_RE[:, order[:k]].mean(axis=1)
+                best = np.argsort(-mean_R, kind="stable")[:picked]
+                correlation = float(spearmanr(mean_R, truth_R)[0])  # type: ignore[arg-type]  # untyped
+                told[name].append((correlation, float(truth_R[best].mean() - truth_R.mean())))
+        means = [np.mean(one, axis=0) for one in told.values()]
+        shown = [f"{mean[0]:.2f}" for mean in means] + [f"{100 * mean[1]:+.1f}" for mean in means]
+        print(f"| {k} | {' | '.join(shown)} |")
+
+
+def by_meta_instruction(table: Table) -> None:
+    """Prints what the rewrites of each meta-instruction are worth, as observed."""
+    print("\n| rewrites | mean | sd | best quarter | best | meta-instruction |\n" + "| --- " * 6 + "|")
+    means, asked_by = 100 * np.nanmean(table.y_RE, axis=1), np.array(table.asked_by_R)
+    for number, text in enumerate(table.meta_instructions):
+        own = np.sort(means[asked_by == str(number)])[::-1]
+        if len(own):
+            quarter = own[: max(1, len(own) // 4)].mean()
+            told = [f"{value:.1f}" for value in (own.mean(), own.std(), quarter, own[0])]
+            print(f"| {len(own)} | {' | '.join(told)} | {text} |")
+
+
 def flat(y_RE: np.ndarray, k: int, budget: int) -> int:
     """The best of budget / k rewrites by their mean on the same k examples."""
     return int(np.argmax(np.nanmean(y_RE[: budget // k, :k], axis=1)))
@@ -131,6 +179,10 @@ def report(table: Table, draws: int, rng: np.random.Generator) -> None:
     fixed = ", ".join(f"{name} {mean:.3f}" for name, mean in table.fixed.items())
     print(f"{fixed}; rewrites: mean {np.nanmean(y):.3f}, best {np.nanmean(y, axis=1).max():.3f} (as observed)")
     print(f"sd between rewrites {by.rewrite**0.5:.3f}, between examples {by.example**0.5:.3f}, rest {by.rest**0.5:.3f}")
+    if len(table.meta_instructions) > 1:
+        by_meta_instruction(table)
+    if table.p_RE is not None:
+        by_probability(table, table.p_RE, 5 * draws, rng)
     print("\n| examples | shared by | rank corr. mean | estimate | picked 5% mean | estimate |")
     print("| --- | --- | --- | --- | --- | --- |")
     for k in (k for k in KS if k < examples):

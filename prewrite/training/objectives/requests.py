@@ -1,9 +1,8 @@
 """What the policy is asked: the row's instruction or a better one, perhaps with what was tried and what went wrong."""
 
 import random
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import Levenshtein
@@ -28,15 +27,10 @@ class Parent:
 
 @dataclass(frozen=True)
 class Brief:
-    """What is known of a row, as far as requests may show it, and groups are scored by it.
-
-    tried: instructions with their estimate, best first. telling: by train example, how much it told so far about which
-    rewrite is better; what was never asked is missing.
-    """
+    """What is known of a row, as far as requests may show it. tried: instructions with their estimate, best first."""
 
     parents: tuple[Parent, ...]
     tried: tuple[tuple[str, float], ...] = ()
-    telling: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -64,26 +58,16 @@ class Requests:
         """The request of a group of row `index`. A context or parent that is too long for a request is left out."""
         settings, row, brief = self.config.rollout, self.rows[index], self.briefs[index]
         rng = random.Random(f"request/{self.config.seed}/{key}")
-        parent, meta_instruction = rng.choice(brief.parents), rng.choice(settings.meta_instructions)
+        parent = rng.choice(brief.parents)
         with_context = rng.random() < settings.context_share and (brief.tried or parent.failures)
         context, shown = self._context(brief, parent, rng) if with_context else ("", ())
         for text, extra, examples in ((parent.text, context, shown), (parent.text, "", ()), (row.instruction, "", ())):
             try:
-                tokens = build_request(
-                    replace(row, instruction=text),
-                    self.tokenizer,
-                    settings,
-                    meta_instruction=meta_instruction,
-                    extra=extra,
-                )
-            except UserError:  # too long, or an example that forges a turn
+                tokens = build_request(replace(row, instruction=text), self.tokenizer, settings, extra=extra)
+            except UserError:  # too long, or an example that forges a turn; the row's own is known to pass
                 continue
             return Request(tokens, text, examples)
-        return Request(self.initial[index], row.instruction)
-
-    def telling(self, row: InstructionRow) -> Mapping[str, float]:
-        """How telling each train example is for a row's rewrites, as far as it is known."""
-        return next((brief.telling for own, brief in zip(self.rows, self.briefs, strict=True) if own == row), {})
+        raise AssertionError("the row's own request was checked at the start")
 
     def _context(self, brief: Brief, parent: Parent, rng: random.Random) -> tuple[str, tuple[Example, ...]]:
         settings, parts = self.config.rollout, []
@@ -110,25 +94,12 @@ def make_brief(
 ) -> Brief:
     """The best instructions, by the lower end of what is known of them, as parents; near-copies count once."""
     order = [text for text in ranked(worth, caution=1.0) if text in memory.train or text in memory.dev]
-    parents, telling = distinct([row.instruction, *order], config.selection.num_parents), how_telling(memory)
+    parents = distinct([row.instruction, *order], config.selection.num_parents)
     if not config.rollout.context_share:
-        return Brief(tuple(map(Parent, parents)), telling=telling)
+        return Brief(tuple(map(Parent, parents)))
     most = config.rollout.context_tried
     tried = [(text, worth[text].mean) for text in (*order[:most], *order[max(most, len(order) - most) :])]
-    return Brief(tuple(Parent(text, _failures(memory, text, train)) for text in parents), tuple(tried), telling)
-
-
-def how_telling(memory: RowMemory) -> dict[str, float]:
-    """By train example, the variance of right and wrong among the rewrites that were asked on it, over that of a fair
-    coin: near 0 where all of them are right, or all wrong. With one success and one failure added (Laplace's rule),
-    so that few verdicts say little."""
-    right, asked = Counter[str](), Counter[str]()
-    for verdicts in memory.train.values():
-        for verdict in verdicts.values():
-            asked[verdict.example_id] += 1
-            right[verdict.example_id] += verdict.correct is True
-    share = {example: (right[example] + 1) / (count + 2) for example, count in asked.items()}
-    return {example: 4 * p * (1 - p) for example, p in share.items()}
+    return Brief(tuple(Parent(text, _failures(memory, text, train)) for text in parents), tuple(tried))
 
 
 def distinct(texts: Sequence[str], most: int) -> list[str]:

@@ -1,6 +1,5 @@
 """The objective `rewrite`: the policy rewrites instructions, and the task model's success with them is the reward."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -115,8 +114,7 @@ class Rewrite:
         return evaluation.verdicts if evaluation is not None else ()
 
     def examples(self, row: InstructionRow, group: int, draw: int, asking: Asking | None) -> list[Example]:
-        """The mini-batch that scores a group: the same on every rank, another one for every group and draw, of examples
-        that tell rewrites apart rather than of those that all get right, or all wrong.
+        """The mini-batch that scores a group: the same on every rank, another one for every group and draw.
 
         Raises UserError where the way of asking narrows it and no train example is left.
         """
@@ -124,11 +122,7 @@ class Rewrite:
             return []
         pool = self.data.train.get(row.dataset_name, ())
         return (asking or MINI_BATCH).draw(
-            row,
-            pool,
-            self.config.reward.examples_per_rewrite,
-            f"{self.config.seed}/{draw}/{group}",
-            self.requests.telling(row),
+            row, pool, self.config.reward.examples_per_rewrite, f"{self.config.seed}/{draw}/{group}"
         )
 
     def remember(self, rollouts: Sequence[Rollout], step: int) -> None:
@@ -177,7 +171,7 @@ class Rewrite:
             race_calls(self.config, self.data, most, self.budget.spent) // self.samples
         )  # answers to be had for them
         wanted = distributed.broadcast(self.held_out.wanted_samples(calls) if self.held_out is not None else 0)
-        fresh = self._write_fresh(sampler, math.ceil(SPARE * wanted))
+        fresh = self._write(sampler, int(SPARE * wanted), greedy=False)
         with distributed.together("choosing the best rewrite"):
             return self.held_out.finish(step, fresh, calls, most) if self.held_out is not None else {}
 
@@ -217,31 +211,14 @@ class Rewrite:
             for row, own in zip(self.data.held_out_rows, samples, strict=True)
         ]
 
-    def _write_fresh(self, sampler: Sampler, count: int) -> list[list[str]]:
-        """About `count` rewrites of each row for the race, in answer to requests as training makes them."""
-        size, rows = self.config.rollout.num_generations, self.data.held_out_rows
-        drawn = [
-            (index, self.requests.draw(index, f"race/{self.progress.stage}/{group}"))
-            for index in range(len(rows) if count else 0)
-            for group in range(math.ceil(count / size))
-        ]
-        samples = sampler.sample([request.token_ids for _, request in drawn], [size] * len(drawn), greedy=False)
-        fresh: list[list[str]] = [[] for _ in rows]
-        for (index, request), own in zip(drawn, samples, strict=True):
-            if self.held_out is not None:  # on rank 0, as in `_write`
-                self.budget.add(own)
-            known = replace(rows[index], instruction=f"{rows[index].instruction}\n{request.parent}")
-            fresh[index] += [self._whole(known, sample, request.shown) for sample in own]
-        return fresh
-
-    def _whole(self, row: InstructionRow, sample: Sample, shown: Sequence[Example] = ()) -> str:
-        """The rewrite in a sample, "" where it has a fault that can be told by the examples that its request showed."""
+    def _whole(self, row: InstructionRow, sample: Sample) -> str:
+        """The rewrite in a sample, "" where it has a fault that can be told without examples."""
         rewrite = self._unquoted(row, clean_rewrite(sample.text))
-        return "" if self.data.asking_of(row).fault(sample, rewrite, row, shown) else rewrite
+        return "" if self.data.asking_of(row).fault(sample, rewrite, row, ()) else rewrite
 
     def _update_requests(self) -> None:
         """What requests may show, from rank 0, which knows all verdicts, to every rank."""
-        if not self.data.dev:  # nothing is remembered of a question of its own
+        if self.config.selection.num_parents == 1 and not self.config.rollout.context_share:
             return
         with distributed.together("choosing what is rewritten next"):
             briefs = self.held_out.briefs() if self.held_out is not None else []
@@ -279,7 +256,7 @@ class Rewrite:
 
     def _unquoted(self, row: InstructionRow, rewrite: str) -> str:
         """The rewrite, or "" where it repeats what the policy was told to do with the instruction."""
-        return "" if quotes_request(rewrite, row.instruction, self.config.rollout.meta_instructions) else rewrite
+        return "" if quotes_request(rewrite, row.instruction, self.config.rollout.meta_instruction) else rewrite
 
 
 def _instruction(sampled: Sampled) -> InstructionRow:

@@ -1,0 +1,1 @@
+"""Synthetic data, for SFT: `python -m prewrite.generate`."""

@@ -1,5 +1,6 @@
 """The frozen records that the rooms hand to one another; the words are those of the README's glossary."""
 
+from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -105,6 +106,14 @@ class Evaluation:
     task: str
     verdicts: tuple[Verdict, ...]
     num_cut: int = 0
+
+
+@dataclass(frozen=True)
+class TokenRow:
+    """A chat as the policy reads it. is_trained: for each of token_ids 1 where the policy is to say it, else 0."""
+
+    token_ids: "array[int]"
+    is_trained: bytes
 
 
 @dataclass(frozen=True)

@@ -30,32 +30,32 @@ TIMES = (
 )
 
 
-def problem(rng: random.Random) -> tuple[str, int]:
-    """A problem and its answer."""
+def problem(rng: random.Random) -> tuple[str, str, int]:
+    """A problem, its solution and its answer."""
     kind = rng.choice("++--*")
     words = {"name": rng.choice(NAMES), "things": rng.choice(THINGS)}
     if kind == "*":
         a, b = rng.randint(2, 9), rng.randint(2, 9)
-        return rng.choice(TIMES).format(a=a, b=b, **words), a * b
+        return rng.choice(TIMES).format(a=a, b=b, **words), f"{a} times {b} is {a * b}", a * b
     a, b = rng.randint(2, 49), rng.randint(2, 49)
     if kind == "+":
-        return rng.choice(PLUS).format(a=a, b=b, **words), a + b
+        return rng.choice(PLUS).format(a=a, b=b, **words), f"{a} plus {b} is {a + b}", a + b
     a, b = max(a, b) + 1, min(a, b)
-    return rng.choice(MINUS).format(a=a, b=b, **words), a - b
+    return rng.choice(MINUS).format(a=a, b=b, **words), f"{a} minus {b} is {a - b}", a - b
 
 
 def main() -> None:
     """Writes arithmetic_train.jsonl and arithmetic_test.jsonl."""
     rng, answers = random.Random(SEED), {}
     while len(answers) < sum(ROWS.values()):
-        text, answer = problem(rng)
-        answers.setdefault(text, answer)
+        text, *solved = problem(rng)
+        answers.setdefault(text, solved)
     rows = iter(answers.items())
     for split, size in ROWS.items():
         with (DATA / f"arithmetic_{split}.jsonl").open("w", encoding="utf-8", newline="\n") as file:
             for _ in range(size):
-                text, answer = next(rows)
-                file.write(json.dumps({"problem": text, "answer": str(answer)}) + "\n")
+                text, (solution, answer) = next(rows)
+                file.write(json.dumps({"problem": text, "solution": solution, "answer": str(answer)}) + "\n")
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ def test_early_stopping_counts_looks_without_a_gain() -> None:
     run = state(EarlyStopping(2, 0.01))
     assert looked(run, 0.5, 0.505, 0.52) == ""
     assert looked(run, 0.52) == ""
-    assert "2 looks running brought no more than 0.520" in looked(run, 0.529)
+    assert "2 looks running brought nothing better than 0.520" in looked(run, 0.529)
 
 
 def test_early_stopping_goes_on_counting_after_a_resume() -> None:

@@ -243,8 +243,8 @@ def test_an_offloaded_optimizer_is_shared_out_under_zero_3(write):
 
 
 def test_one_source_of_instructions(write):
-    assert "one of the two" in refusal(write(data={"instructions_file": "rows.jsonl"}))
-    assert "one of the two" in refusal(write(data={"tasks": []}))
+    assert "one of them" in refusal(write(data={"instructions_file": "rows.jsonl"}))
+    assert "one of them" in refusal(write(data={"tasks": []}))
     faulty = write(data={"tasks": [], "instructions_file": "rows.jsonl", "instruction": "Do it."})
     assert "brings its own instructions" in refusal(faulty)
 

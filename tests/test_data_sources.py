@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -92,6 +93,13 @@ HUB = {
         "train": [{"sentence": f"fun {i} ", "label": i % 2} for i in range(6)],
         "validation": [{"sentence": "dull", "label": 0}],
     },
+    "me/chats": {
+        "train": [
+            {"messages": [{"role": "user", "content": f"q{i}"}, {"role": "assistant", "content": f"a{i}"}]}
+            for i in range(3)
+        ],
+        "test": [{"messages": [{"role": "user", "content": "held out"}]}],
+    },
     "me/mails": {"letters": [{"text": f"mail é \u2028 {i}", "label": i % 2} for i in range(9)]},
 }
 FROM_HUB_AND_FILES = """
@@ -100,6 +108,8 @@ from pathlib import Path
 from prewrite.config.loading import load_config
 from prewrite.errors import UserError
 from prewrite.tasks import get_task
+from prewrite.tasks.base import HubSplit
+from prewrite.tasks.chats import read_hub_chats
 from prewrite.tasks.loading import load_examples
 from prewrite.tasks.own import task_from_settings
 from scripts.fetch_data import main
@@ -115,15 +125,23 @@ seen = [
 ]
 assert all(train == local_train and test == local_test for train, test, local_train, local_test in seen), seen
 codes.append(main(["gone", "--config", config, "--folder", str(folder)]))
-print(json.dumps([codes, [str(one[1][0].target) for one in seen], len(seen[1][1])]))
+data = load_config(config).data
+chats = [[turn.content for turn in chat.turns] for chat in read_hub_chats(HubSplit("me/chats", "train"), data)]
+faults = []
+for split in (HubSplit("me/chats", "test"), HubSplit("me/gone", "train")):
+    try:
+        read_hub_chats(split, data)
+    except UserError as error:
+        faults.append(str(error))
+print(json.dumps([codes, [str(one[1][0].target) for one in seen], len(seen[1][1]), chats, faults]))
 """
 
 
 def test_fetched_files_hold_what_the_hub_does(tmp_path: Path) -> None:
     """The real `datasets`, and a hub that runs here."""
-    gone = MAILS | {"name": "gone", "hub": {"dataset": "me/gone"}, "test_size": 3}
+    missing = MAILS | {"name": "gone", "hub": {"dataset": "me/gone"}, "test_size": 3}
     mails = MAILS | {"hub": {"dataset": "me/mails", "split": "letters", "revision": "v2"}, "test_size": 3}
-    config = json.loads((ROOT / "configs" / "quickstart.json").read_text()) | {"custom_tasks": [mails, gone]}
+    config = json.loads((ROOT / "configs" / "quickstart.json").read_text()) | {"custom_tasks": [mails, missing]}
     (tmp_path / "config.json").write_text(json.dumps(config))
     folder = tmp_path / "data"
     with HubStandIn(HUB, {"me/mails": ["ham", "spam"], "stanfordnlp/sst2": ["negative", "positive"]}) as hub:
@@ -133,8 +151,11 @@ def test_fetched_files_hold_what_the_hub_does(tmp_path: Path) -> None:
         code = [sys.executable, "-c", FROM_HUB_AND_FILES, str(folder), str(tmp_path / "config.json")]
         done = subprocess.run(code, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout.splitlines()[-1])[0] == [0, 0, 2]
-    assert json.loads(done.stdout.splitlines()[-1])[2] == 3
+    codes, _, num_mails, chats, (roleless, gone) = json.loads(done.stdout.splitlines()[-1])
+    assert (codes, num_mails) == ([0, 0, 2], 3)
+    assert chats == [[f"q{i}", f"a{i}"] for i in range(3)]
+    assert roleless.startswith('me/chats:test: row 1: there is no turn of the role "assistant"')
+    assert re.search(r"^the hub data set me/gone .* could not be loaded: .*Without the hub, set data\.chats", gone)
     assert {path.name for path in folder.iterdir()} == {"sst2_train.jsonl", "sst2_dev.jsonl", "mails.jsonl"}
     assert json.loads((folder / "sst2_dev.jsonl").read_text()) == {"text": "dull", "label": "negative"}
     assert json.loads((folder / "mails.jsonl").read_text().splitlines()[1])["label"] == "spam"

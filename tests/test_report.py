@@ -394,28 +394,21 @@ def test_a_report_that_fails_is_one_line_at_a_runs_end(folder: Path) -> None:
     assert "\n" not in line
 
 
-def test_a_run_ends_with_its_report(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(trainer, "push", lambda *_: None)
+def test_a_run_ends_with_its_report(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     journal = SimpleNamespace(folder=folder, write_step=lambda _: None)
     journal.write_totals = lambda totals: (folder / "totals.json").write_text(json.dumps(totals))
     (folder / "totals.json").unlink()
-    objective = SimpleNamespace(
-        outlook=lambda *_: "", evaluate=lambda *_: {}, finish=lambda *_: None, counts=lambda: {"task_calls": 4321}
-    )
-    objective.summary = lambda: "the outcome"
     one = SimpleNamespace(
         config=load_config("configs/quickstart.json", []),
         engines=SimpleNamespace(policy=None, sampler=None, generators=None, journal=journal, opened=0.0),
         state=SimpleNamespace(over="there are no steps", agree=lambda *_, **__: None, tell=lambda *_: None),
-        objective=objective,
         progress=SimpleNamespace(step=0, stage_start=0),
         world=SimpleNamespace(is_main=True, size=1),
         total_steps=0,
         stage_steps=0,
     )
-    one._evaluate_untrained, one._why_over = (lambda _: None), (lambda: "there are no steps")
+    one._begin, one._evaluate_untrained, one._why_over = print, (lambda _: None), (lambda: "there are no steps")
+    one._finish, one._counts, one._summary = dict, (lambda: {"task_calls": 4321}), (lambda: "the outcome")
     trainer.Trainer.run(one)  # type: ignore[arg-type]  # a run of no step
     assert "4,321" in (folder / "report.html").read_text(encoding="utf-8")  # written after the totals
     assert f"the outcome\nreport: {folder / 'report.html'}\n" in capsys.readouterr().out

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from prewrite.types import Sample
+from prewrite.types import Sample, TokenRow
 
 MAX_PADDING_SHARE = 0.1
 
@@ -123,6 +123,29 @@ def collate(
         torch.from_numpy(sampler_logprob_BT),
         num_tokens=int(mask_BT.sum()),
         num_positions=int(length_B.sum()),
+    )
+
+
+def collate_rows(rows: Sequence[TokenRow], *, pad_token_id: int) -> Batch:
+    """Rows to imitate as one `Batch`: every advantage is 1, no sampler has seen them. The first token has no target."""
+    longest = max(len(row.token_ids) for row in rows) - 1
+    input_ids_BT, target_BT = np.full((2, len(rows), longest), pad_token_id, dtype=np.int64)
+    mask_BT = np.zeros((len(rows), longest), dtype=np.bool_)
+    lengths = [len(row.token_ids) - 1 for row in rows]
+    for number, (row, length) in enumerate(zip(rows, lengths, strict=True)):
+        ids = np.array(row.token_ids)
+        input_ids_BT[number, :length] = ids[:-1]
+        target_BT[number, :length] = ids[1:]
+        mask_BT[number, :length] = np.frombuffer(row.is_trained, dtype=np.bool_)[1:]
+    return Batch(
+        torch.from_numpy(input_ids_BT),
+        torch.from_numpy(target_BT),
+        torch.from_numpy(mask_BT),
+        torch.ones(len(rows)),
+        torch.tensor(lengths),
+        torch.zeros(mask_BT.shape),
+        num_tokens=int(mask_BT.sum()),
+        num_positions=sum(lengths),
     )
 
 

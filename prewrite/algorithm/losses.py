@@ -152,6 +152,16 @@ def policy_loss(tensors: LossTensors, settings: LossSettings, step: StepTotals) 
     return PolicyLoss(value, _metrics(value, mask_BT, token_metrics, extremes))
 
 
+def imitation_loss(logprob_BT: Tensor, entropy_BT: Tensor, mask_BT: Tensor, step: StepTotals) -> PolicyLoss:
+    """One micro-batch's share of SFT's loss: the sum of -logprob over its active tokens / num_tokens.
+
+    num_tokens is of the whole optimizer step, as in `policy_loss`: every token of a step weighs the same, and the
+    shares sum to the mean. The gradient is dapo's, of a first pass in which every advantage is 1.
+    """
+    value = aggregate(-logprob_BT, mask_BT, "dapo", step)
+    return PolicyLoss(value, _metrics(value, mask_BT, {"entropy": entropy_BT}, {}))
+
+
 def own_token_loss(function: Callable[..., Tensor], tensors: LossTensors, settings: LossSettings) -> Tensor:
     """token_loss_BT of a loss of the user's own: function(tensors, settings), in the place of -surrogate.
 

@@ -11,11 +11,13 @@ from prewrite.config.reward import RewardSettings
 from prewrite.config.rollout import RolloutSettings
 from prewrite.config.run import Config
 from prewrite.config.selection import SelectionSettings
+from prewrite.config.sft import SFTSettings
 from prewrite.config.stages import StageSettings
 from prewrite.config.task_model import TaskModelSettings
 from prewrite.config.training import TrainingSettings
 
 __all__ = [
     "BudgetSettings", "Config", "CustomTaskSettings", "DataSettings", "LoraSettings", "LossSettings", "PolicySettings",
-    "RewardSettings", "RolloutSettings", "SelectionSettings", "StageSettings", "TaskModelSettings", "TrainingSettings",
+    "RewardSettings", "RolloutSettings", "SFTSettings", "SelectionSettings", "StageSettings", "TaskModelSettings",
+    "TrainingSettings",
 ]  # fmt: skip

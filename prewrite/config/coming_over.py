@@ -59,12 +59,13 @@ MOVED = (
         "dataset_name",
         "data.tasks",
         "names of tasks, or data.instructions_file for rows of your own; a data set of your own is an entry of "
-        "custom_tasks",
+        "custom_tasks; in SFT data.hub, or data.chats for a file",
     ),
     _moved(
         "dataset_config dataset_configs dataset_train_split dataset_test_split",
         "",
-        "a task has its own splits; of a data set of your own: custom_tasks[].hub; files: custom_tasks",
+        "a task has its own splits; of a data set of your own: custom_tasks[].hub; files: custom_tasks; in SFT "
+        "data.hub, whose test_split is held out",
     ),
     _moved("dataset_mixture", "data.tasks", "with a weight for each in data.task_weights"),
     _moved("test_split_size", "data.dev_size", "a number of problems, kept from training by seed"),
@@ -95,7 +96,7 @@ MOVED = (
     _moved(
         "vllm_max_model_length vllm_max_model_len max_seq_length",
         "rollout.max_prompt_length",
-        "with rollout.max_completion_length: the engine takes their sum",
+        "with rollout.max_completion_length: the engine takes their sum; in SFT sft.max_length",
     ),
     _moved(
         "use_vllm vllm_mode vllm_device vllm_dtype vllm_server_host vllm_server_port vllm_server_base_url "
@@ -161,6 +162,25 @@ MOVED = (
         "python -m prewrite.export RUN --out DIR --push-to-hub REPO --revision R sends a run's model; leave it out",
     ),
     _moved(
+        "packing eval_packing packing_strategy padding_free",
+        "training.max_tokens_per_micro_batch",
+        "rows of so many tokens stand in one, each with positions and attention of its own, where "
+        "policy.attn_implementation is packed, the default",
+    ),
+    _moved(
+        "assistant_only_loss completion_only_loss",
+        "",
+        "in SFT what the assistant says is trained, always, and nothing else; leave it out",
+    ),
+    _moved("chat_template_path", "policy.chat_template"),
+    _moved("dataset_text_field", "data.chats", "a row has messages, or prompt and completion"),
+    _moved(
+        "dataset_num_proc dataset_kwargs skip_prepare_dataset pad_token eos_token pad_to_multiple_of "
+        "neftune_noise_alpha activation_offloading",
+        "",
+        "nothing here does that; leave it out",
+    ),
+    _moved(
         "shuffle_dataset remove_unused_columns disable_dropout",
         "",
         "nothing here does that; leave it out",
@@ -178,7 +198,7 @@ SAME = (
     "epsilon_high", "delta", "sapo_temperature_pos", "sapo_temperature_neg", "importance_sampling_level", "beta",
     "sync_ref_model", "ref_model_mixup_alpha", "ref_model_sync_steps", "mask_truncated_completions",
     "top_entropy_quantile", "reward_funcs", "reward_weights", "report_to",
-    "load_in_4bit", "model_revision", "trust_remote_code", "chat_template", "max_train_rows",
+    "load_in_4bit", "model_revision", "trust_remote_code", "chat_template", "max_train_rows", "max_length",
 )  # fmt: skip
 """Names of theirs that are the same here, each in one section."""
 

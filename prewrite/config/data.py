@@ -9,60 +9,6 @@ from pydantic import Field
 from prewrite.config.base import Count, Positive, Section, Word
 
 
-class DataSettings(Section):
-    """What is rewritten, and on which examples a rewrite is scored; in solving, the problems."""
-
-    tasks: list[str] = []
-    """tasks whose instruction is rewritten, or whose problems are solved; `python -m prewrite.tasks` lists them"""
-    instruction: str | None = None
-    """the initial instruction, in place of each task's default one"""
-    instructions_file: str | None = None
-    """JSONL, CSV, parquet or a saved `datasets` folder, with columns `instruction`, `dataset_name`, perhaps `subject`,
-    `level`, `tags`, `information`, `answer`; in place of `tasks`"""
-    local_dir: str | None = None
-    """folder with the tasks' local files, in place of the hub; else the environment variable PREWRITE_DATA"""
-    num_train_examples: Positive | None = None
-    """use only the first so many examples of the shuffled train split; null = all"""
-    dev_size: Positive = 200
-    """examples a row, cut from the train split by seed, on which rewrites are chosen, or solving is measured"""
-    min_words: Count = 0
-    """leave out shorter train and dev examples: SST-2's train split is half phrases, its test split has sentences"""
-    instruction_suffix: str = ""
-    """solve: stands after every problem, on a line of its own, as (after taking modulo 1000)"""
-    answer_pattern: str | None = None
-    """solve: only problems whose whole answer matches this regular expression, as [0-9]{1,3} for 0 to 999"""
-    task_weights: list[Annotated[float, Field(gt=0)]] | None = None
-    """solve: the mixture, a weight a task: [3, 1] takes three problems of the first to one of the second; null = all"""
-    max_train_rows: Positive | None = None
-    """solve: problems to train on, of all tasks together; null = all"""
-    set_aside_passes: Count = 0
-    """solve: a problem that all or none of its samples solve is left out for so many passes over the problems"""
-
-    labels: dict[str, dict[str, str]] = {}
-    """by task, the word asked for and found in place of a label, as {"boolq": {"yes": "True", "no": "False"}}"""
-    empty: Literal["refuse", "drop"] = "refuse"
-    """rows of local files with an empty text or gold: refuse the file, or leave them out, counted"""
-    too_long: Literal["refuse", "drop"] = "refuse"
-    """instruction rows whose request is longer than `rollout.max_prompt_length`: refuse them, or drop and count them"""
-
-    def faults(self) -> Iterator[str]:
-        """One source of instructions."""
-        if bool(self.tasks) == bool(self.instructions_file):
-            yield "give `tasks` (names) or `instructions_file` (a path): one of the two"
-        if self.instructions_file and self.instruction:
-            yield "`instruction` goes with `tasks`; `instructions_file` brings its own instructions"
-        if self.instruction is not None and not self.instruction.strip():
-            yield "`instruction` is empty; write one, or leave it out for each task's default one"
-        if len(set(self.tasks)) < len(self.tasks):
-            yield f"`tasks` names one twice: {', '.join(self.tasks)}"
-        if self.task_weights is not None and len(self.task_weights) != len(self.tasks):
-            yield f"{len(self.task_weights)} `task_weights` for {len(self.tasks)} `tasks`: one each"
-        try:
-            re.compile(self.answer_pattern or "")
-        except re.error as error:
-            yield f"`answer_pattern` {self.answer_pattern!r} is no regular expression: {error}"
-
-
 class HubSettings(Section):
     """A data set of the hub, as `datasets.load_dataset` takes it. test_split: null = cut by `test_size`."""
 
@@ -71,6 +17,73 @@ class HubSettings(Section):
     split: Word = "train"
     test_split: Word | None = None
     revision: Word | None = None
+
+
+class DataSettings(Section):
+    """What is rewritten, and on which examples a rewrite is scored; in solving, the problems."""
+
+    tasks: list[str] = []
+    """tasks whose instruction is rewritten, whose problems are solved, or whose solutions are imitated; `python -m
+    prewrite.tasks` lists them"""
+    instruction: str | None = None
+    """the initial instruction, in place of each task's default one"""
+    instructions_file: str | None = None
+    """JSONL, CSV, parquet or a saved `datasets` folder, with columns `instruction`, `dataset_name`, perhaps `subject`,
+    `level`, `tags`, `information`, `answer`; in place of `tasks`"""
+    chats: str | None = None
+    """SFT: rows to imitate: JSONL, CSV, parquet or a saved `datasets` folder, with `messages`, or with `prompt` and
+    `completion`; or a run folder, whose best rewrites are imitated"""
+    hub: HubSettings | None = None
+    """SFT: such rows on the hub: {"dataset": NAME, "config", "split": "train", "test_split", "revision"}; those of
+    test_split are held out"""
+    eval_chats: str | None = None
+    """SFT: held-out rows, as `chats`; null = those of hub.test_split, or `dev_size` rows cut off by seed"""
+    local_dir: str | None = None
+    """folder with the tasks' local files, in place of the hub; else the environment variable PREWRITE_DATA"""
+    num_train_examples: Positive | None = None
+    """use only the first so many examples of the shuffled train split; null = all"""
+    dev_size: Positive = 200
+    """examples a row, cut from the train split by seed, on which rewrites are chosen, or solving or SFT is measured"""
+    min_words: Count = 0
+    """leave out shorter train and dev examples: SST-2's train split is half phrases, its test split has sentences"""
+    instruction_suffix: str = ""
+    """solve, SFT: stands after every problem, on a line of its own, as (after taking modulo 1000)"""
+    answer_pattern: str | None = None
+    """solve, SFT: only problems whose whole answer matches this regular expression, as [0-9]{1,3} for 0 to 999"""
+    task_weights: list[Annotated[float, Field(gt=0)]] | None = None
+    """solve, SFT: the mixture, a weight a task: [3, 1] takes three problems of the first to one of the second; null =
+    all"""
+    max_train_rows: Positive | None = None
+    """solve, SFT: problems or rows to train on, of all tasks together; null = all"""
+    set_aside_passes: Count = 0
+    """solve: a problem that all or none of its samples solve is left out for so many passes over the problems"""
+
+    labels: dict[str, dict[str, str]] = {}
+    """by task, the word asked for and found in place of a label, as {"boolq": {"yes": "True", "no": "False"}}"""
+    empty: Literal["refuse", "drop"] = "refuse"
+    """rows of local files with an empty text or gold: refuse the file, or leave them out, counted"""
+    too_long: Literal["refuse", "drop"] = "refuse"
+    """instruction rows whose request is longer than `rollout.max_prompt_length`, in SFT rows longer than
+    `sft.max_length`: refuse them, or drop and count them"""
+
+    def faults(self) -> Iterator[str]:
+        """One source of instructions or rows, and one set of held-out rows."""
+        if [bool(source) for source in (self.tasks, self.instructions_file, self.chats, self.hub)].count(True) != 1:
+            yield "give `tasks` (names) or `instructions_file` (a path), in SFT `tasks`, `chats` or `hub`: one of them"
+        if self.instructions_file and self.instruction:
+            yield "`instruction` goes with `tasks`; `instructions_file` brings its own instructions"
+        if self.instruction is not None and not self.instruction.strip():
+            yield "`instruction` is empty; write one, or leave it out for each task's default one"
+        if len(set(self.tasks)) < len(self.tasks):
+            yield f"`tasks` names one twice: {', '.join(self.tasks)}"
+        if self.eval_chats and (self.tasks or (self.hub and self.hub.test_split)):
+            yield "`eval_chats`, where `tasks` or `hub.test_split` says what is held out: leave it out"
+        if self.task_weights is not None and len(self.task_weights) != len(self.tasks):
+            yield f"{len(self.task_weights)} `task_weights` for {len(self.tasks)} `tasks`: one each"
+        try:
+            re.compile(self.answer_pattern or "")
+        except re.error as error:
+            yield f"`answer_pattern` {self.answer_pattern!r} is no regular expression: {error}"
 
 
 class CustomTaskSettings(Section):

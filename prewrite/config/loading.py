@@ -90,6 +90,8 @@ def validated(model: type[S], data: dict[str, Any], where: str) -> S:
 def check_world(config: Config, world_size: int) -> None:
     """The rules that need more than the file: whole groups in a step and whole engines for this number of ranks, and
     that a loss of the user's own is there. Raises UserError."""
+    if config.method == "sft":
+        return
     config.loss.own_loss()
     rollouts, group = config.rollouts_per_generation(world_size), config.rollout.num_generations
     if rollouts % group:

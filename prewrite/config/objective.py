@@ -1,6 +1,8 @@
-"""Settings that one objective alone reads, and the other refuses: nobody is to believe that they do something."""
+"""Settings that one objective or method alone reads, and the others refuse: nobody is to believe that they do
+something."""
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from prewrite.config.base import Section
 
@@ -17,14 +19,61 @@ READ_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "data": ("instruction_suffix", "answer_pattern", "task_weights", "max_train_rows", "set_aside_passes"),
     },
 }
+# What SFT reads of a section, and what it does not; a section that is in neither it reads as a whole.
+SFT_READS: Mapping[str, tuple[str, ...]] = {
+    "rollout": ("system_prompt", "chat_template_kwargs", "max_prompt_length"),
+    "selection": ("eval_steps", "eval_examples"),
+    "reward": (),
+    "loss": (),
+    "budget": (),
+    "evaluation": (),
+}
+NOT_IN_SFT: Mapping[str, tuple[str, ...]] = {
+    "data": ("instruction", "instructions_file", "set_aside_passes"),
+    "training": ("steps_per_generation", "num_iterations", "max_sampler_gap", "num_completions_to_print"),
+}
+OF_SFT: Mapping[str, tuple[str, ...]] = {
+    "data": ("chats", "hub", "eval_chats"),
+    "sft": ("completion", "max_length", "top_rewrites"),
+}
+# What it reads with `data.tasks` alone.
+OF_TASKS: Mapping[str, tuple[str, ...]] = {
+    "data": ("num_train_examples", "min_words", "instruction_suffix", "answer_pattern", "task_weights", "labels"),
+    "rollout": ("max_prompt_length",),
+    "sft": ("completion",),
+}
+
+
+def changed(section: Section) -> list[str]:
+    """The settings that are not at their default."""
+    return [key for key, field in type(section).model_fields.items() if getattr(section, key) != field.default]
 
 
 def refused_settings(objective: str, config: Section) -> Iterator[str]:
-    """A fault for each setting of another objective that is not at its default."""
+    """A fault for each setting of another objective, or of SFT, that is not at its default."""
     for other, by_section in READ_BY.items():
         for name, keys in by_section.items() if other != objective else ():
-            section: Section = getattr(config, name)
-            defaults = {key: field.default for key, field in type(section).model_fields.items()}
-            for key in keys:
-                if getattr(section, key) != defaults[key]:
-                    yield f"{name}.{key} is read by objective={other} alone, and this is {objective}: leave it out"
+            for key in [key for key in changed(getattr(config, name)) if key in keys]:
+                yield f"{name}.{key} is read by objective={other} alone, and this is {objective}: leave it out"
+    for name, keys in OF_SFT.items():
+        for key in [key for key in changed(getattr(config, name)) if key in keys]:
+            yield f"{name}.{key} is read by method=sft alone, and this is grpo: leave it out"
+
+
+def sft_faults(config: Section) -> Iterator[str]:
+    """A fault for each setting that SFT does not read, here or at all, and that is not at its default."""
+    for name in (*SFT_READS, *NOT_IN_SFT):
+        for key in changed(_section(config, name)):
+            if key not in SFT_READS.get(name, (key,)) or key in NOT_IN_SFT.get(name, ()):
+                yield f"{name}.{key} is not read by method=sft: leave it out"
+    for key in ("stages", "num_stages", "reset_model"):
+        if getattr(config, key) != type(config).model_fields[key].default:
+            yield f"{key} is not read by method=sft: a run of SFT is one stage"
+    for name, keys in OF_TASKS.items() if not _section(config, "data").tasks else ():
+        for key in changed(_section(config, name)):
+            if key in keys:
+                yield f"{name}.{key} is read with data.tasks alone: leave it out"
+
+
+def _section(config: Section, name: str) -> Any:
+    return getattr(config, name)

@@ -10,11 +10,12 @@ from prewrite.config.budget import BudgetSettings
 from prewrite.config.data import CustomTaskSettings, DataSettings
 from prewrite.config.evaluation import EvaluationSettings
 from prewrite.config.loss import LossSettings
-from prewrite.config.objective import refused_settings
+from prewrite.config.objective import refused_settings, sft_faults
 from prewrite.config.policy import LoraSettings, PolicySettings
 from prewrite.config.reward import RewardSettings
 from prewrite.config.rollout import RolloutSettings
 from prewrite.config.selection import SelectionSettings
+from prewrite.config.sft import SFTSettings
 from prewrite.config.stages import StageSettings
 from prewrite.config.task_model import TaskModelSettings
 from prewrite.config.tracking import TrackingSettings
@@ -30,6 +31,8 @@ class Config(Section):
     """folder of all runs"""
     seed: Count = 1
     """of data order, examples, dev split and sampling"""
+    method: Literal["grpo", "sft"] = "grpo"
+    """how the policy learns: from rewards of what it writes, or by imitating rows (docs/sft.md)"""
     objective: Literal["rewrite", "solve"] = "rewrite"
     """what is trained: rewriting instructions for the task model, or solving problems (docs/solving.md)"""
     policy: PolicySettings
@@ -41,6 +44,7 @@ class Config(Section):
     task_model: TaskModelSettings
     loss: LossSettings = LossSettings()
     training: TrainingSettings
+    sft: SFTSettings = SFTSettings()
     selection: SelectionSettings = SelectionSettings()
     budget: BudgetSettings = BudgetSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
@@ -55,13 +59,18 @@ class Config(Section):
     @model_validator(mode="before")
     @classmethod
     def _without_task_model(cls, data: Any) -> Any:
-        """Solving asks no task model, so its section may be left out."""
-        is_solve = isinstance(data, dict) and data.get("objective") == "solve"
-        return {"task_model": {"model": ""}, **data} if is_solve else data
+        """Solving and SFT ask no task model, so its section may be left out."""
+        asks_none = isinstance(data, dict) and (data.get("objective") == "solve" or data.get("method") == "sft")
+        return {"task_model": {"model": ""}, **data} if asks_none else data
+
+    @property
+    def asks_task_model(self) -> bool:
+        """Whether a run needs a task model at all."""
+        return self.method == "grpo" and self.objective == "rewrite"
 
     def faults(self) -> Iterator[str]:
         """What only the sections together can get wrong."""
-        yield from refused_settings(self.objective, self)
+        yield from sft_faults(self) if self.method == "sft" else refused_settings(self.objective, self)
         rollout, correction = self.rollout, self.loss.sampler_correction
         cuts = {"top_p": rollout.top_p < 1, "top_k": rollout.top_k > 0, "min_p": rollout.min_p > 0}
         cut = [name for name, is_on in cuts.items() if is_on]
@@ -76,7 +85,7 @@ class Config(Section):
                 "loss_type=bnpo with max_tokens_per_micro_batch: bnpo divides by the tokens of each micro-batch, so "
                 "that packing by length would change the loss; use dapo"
             )
-        if self.objective == "rewrite" and self.training.max_steps == 0 and not self.budget.has_limit:
+        if self.asks_task_model and self.training.max_steps == 0 and not self.budget.has_limit:
             yield "max_steps=0 searches among as many untrained rewrites as calls allow: give budget.max_task_calls"
         if "target_probability_reward" in self.reward.reward_funcs and not (
             self.task_model.label_logprobs and self.task_model.scoring == "forced_choice"
@@ -116,7 +125,9 @@ class Config(Section):
         return self.rollouts_per_step(world_size) * self.updates_per_generation()
 
     def groups_per_batch(self, world_size: int) -> int:
-        """Groups of one rollout batch over all ranks."""
+        """Groups of one rollout batch over all ranks; in SFT the rows of a step."""
+        if self.method == "sft":
+            return self.rollouts_per_step(world_size)
         return self.rollouts_per_generation(world_size) // self.rollout.num_generations
 
 

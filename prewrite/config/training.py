@@ -17,9 +17,9 @@ class TrainingSettings(Section):
     num_stage_steps: Count | None = None
     """optimizer steps of each stage; in place of max_steps"""
     num_train_epochs: Annotated[float, Field(gt=0)] | None = None
-    """passes over the instruction rows of each stage; in place of max_steps"""
+    """passes over the instruction rows of each stage, in SFT over its rows; in place of max_steps"""
     per_device_train_batch_size: Positive = 8
-    """rollouts of one forward and backward (micro-batch) on one device"""
+    """rollouts, in SFT rows, of one forward and backward (micro-batch) on one device"""
     gradient_accumulation_steps: Positive = 1
     """micro-batches of an optimizer step on each device"""
     steps_per_generation: Positive | None = None

@@ -30,7 +30,7 @@ def agree_on_program_and_config(config: Config, world: distributed.World) -> Non
         return
     hosts = distributed.gather(socket.gethostname())
     refuse_differences(distributed.gather(_versions() | _settings(config)), hosts)
-    if config.objective == "rewrite" and config.task_model.base_url is None and len(set(hosts)) > 1:
+    if config.asks_task_model and config.task_model.base_url is None and len(set(hosts)) > 1:
         raise UserError(
             "task_model.base_url is null: a server that is started here answers on rank 0's machine alone, and the "
             f"ranks run on {', '.join(dict.fromkeys(hosts))}; start a server that all of them reach, and name it there"

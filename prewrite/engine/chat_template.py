@@ -20,7 +20,7 @@ def render_request(
     """
     if not tokenizer.chat_template:
         raise UserError("policy.model: its tokenizer has no chat template; give an instruction-tuned (chat) model")
-    if forged := _control_token_in(turn, tokenizer):
+    if forged := control_token_in(turn, tokenizer):
         raise UserError(f"{where}: it holds the control token {forged!r}; take it out")
     turns = [{"role": "user", "content": turn}]
     if system is not None:
@@ -45,7 +45,7 @@ def render_request(
     return tokenizer(text, add_special_tokens=False)["input_ids"]
 
 
-def _control_token_in(turn: str, tokenizer: Any) -> str | None:
+def control_token_in(turn: str, tokenizer: Any) -> str | None:
     """A special token of the tokenizer's in the turn, or one of a common chat format. Added tokens that are not special
     (<think>, runs of blanks) are ordinary text."""
     added = getattr(tokenizer, "added_tokens_decoder", {}).values()

@@ -16,14 +16,19 @@ def model_card(name: str, checkpoint: str, run: RunFolder | None, adapter_on: st
     """
     base = adapter_on or (str(run.setting("policy", "model") or "") if run is not None else "")
     library = "peft" if adapter_on else "transformers"
-    head = {"library_name": library, "pipeline_tag": "text-generation", "tags": ["prewrite", "grpo"]}
+    is_sft = run is not None and run.config.get("method") == "sft"
+    tags = ["prewrite", "sft" if is_sft else "grpo"]
+    head = {"library_name": library, "pipeline_tag": "text-generation", "tags": tags}
     if base.count("/") == 1 and base[0] not in "./~" and not Path(base).exists():
         head["base_model"] = base
     lines = ["---", *(f"{key}: {json.dumps(value)}" for key, value in head.items()), "---", f"# {_inline(name)}", ""]
-    lines += ["A language model that rewrites instructions, so that a frozen task model does a task better.", ""]
+    rewrites = "rewrites instructions, so that a frozen task model does a task better"
+    lines += [f"A language model that {'imitates the rows of its run (SFT)' if is_sft else rewrites}.", ""]
     if run is None:
         return "\n".join(lines)
     lines += [f"Trained by PRewrite, run `{_inline(run.name)}`, checkpoint `{checkpoint}`.", "", *_figures(run)]
+    if is_sft:
+        return "\n".join(lines) + "\n"
     for row, entry in run.best.items():
         lines += ["", f"## {_inline(row)}", "", *_result(entry)]
     for evaluation in run.evaluations.values():
@@ -41,7 +46,7 @@ def model_card(name: str, checkpoint: str, run: RunFolder | None, adapter_on: st
 
 
 def _figures(run: RunFolder) -> list[str]:
-    rewards = run.series("reward_mean")[1]
+    rewards, losses = run.series("reward_mean")[1], run.series("dev_loss")[1]
     figures: dict[str, Any] = {
         "steps": run.totals.get("steps"),
         "task calls": run.totals.get("task_calls"),
@@ -51,6 +56,8 @@ def _figures(run: RunFolder) -> list[str]:
     }
     if (seconds := figures["hours"]) is not None:
         figures["hours"] = f"{seconds / 3600:.2f}"
+    if losses:
+        figures["held-out loss, before and after"] = f"{losses[0]:.3f}, {losses[-1]:.3f}"
     if rewards:
         first, last = rewards[:ENDS], rewards[-ENDS:]
         figures[f"mean reward, first {len(first)} steps"] = f"{sum(first) / len(first):.3f}"

@@ -43,6 +43,15 @@ def reward_figure(run: RunFolder) -> Figure | None:
     ))  # fmt: skip
 
 
+def imitation_figure(run: RunFolder) -> Figure | None:
+    """SFT's loss by step, on the rows of a step and on held-out ones; None of another run."""
+    steps, losses = run.series("dev_loss")
+    if not steps:
+        return None
+    looks = _line(steps, losses, "--c1", "held out", width=2.6) | {"mode": "lines+markers", "cliponaxis": False}
+    return _figure([_line(*run.series("loss"), "--c1/0.5", "rows of a step", width=1.2), looks], y="loss")
+
+
 def held_out_figure(run: RunFolder, row: str, chosen: Line) -> Figure | None:
     """A row's scores on dev by step: the initial instruction, greedy and sampled rewrites, the best by estimate, and
     at the end what was chosen."""

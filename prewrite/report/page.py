@@ -46,6 +46,8 @@ def report_page(run: RunFolder) -> str:
         rows=rows,
         looks=look_rows(run.dev),
         reward=figures.reward_figure(run),
+        imitation=figures.imitation_figure(run),
+        held_out_losses=run.series("dev_loss")[1],
         health=figures.health_figures(run),
         spending=story.spending(run),
         bouts_of=bouts.bouts_of,

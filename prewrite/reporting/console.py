@@ -49,21 +49,28 @@ class Console:
 
 
 def step_line(metrics: Mapping[str, Any], total_steps: int) -> str:
-    """A step in one line: reward, what the optimizer did, health of the sampler, seconds of each phase."""
-    number = f"step {metrics['step']:>{len(str(total_steps))}}/{total_steps}"
-    parts = [
-        number,
-        f"reward {_number(metrics.get('reward_mean'))} ±{_number(metrics.get('reward_std'))}"
-        f" max {_number(metrics.get('reward_max'))}",
-        f"loss {_number(metrics.get('loss'), 4)}",
-        f"grad {_number(metrics.get('grad_norm'), 2)}",
-        f"clip {_number(metrics.get('clip_low'))}/{_number(metrics.get('clip_high'))}",
-        f"entropy {_number(metrics.get('entropy'), 2)}",
-        f"gap {_number(metrics.get('sampler_gap'))}",
-        f"length {_number(metrics.get('completion_length_mean'), 0)}",
-    ]
+    """A step in one line: reward, what the optimizer did, health of the sampler, seconds of each phase; in SFT, which
+    has an epoch, without reward and sampler."""
+    parts = [f"step {metrics['step']:>{len(str(total_steps))}}/{total_steps}"]
+    if "epoch" in metrics:
+        parts.append(f"epoch {_number(metrics['epoch'], 2)}")
+    else:
+        parts.append(
+            f"reward {_number(metrics.get('reward_mean'))} ±{_number(metrics.get('reward_std'))}"
+            f" max {_number(metrics.get('reward_max'))}"
+        )
+    parts += [f"loss {_number(metrics.get('loss'), 4)}", f"grad {_number(metrics.get('grad_norm'), 2)}"]
     if metrics.get("kl") is not None:
-        parts.insert(4, f"kl {_number(metrics['kl'], 4)}")
+        parts.append(f"kl {_number(metrics['kl'], 4)}")
+    if "epoch" in metrics:
+        parts += [f"entropy {_number(metrics.get('entropy'), 2)}", f"tokens {_number(metrics.get('tokens'), 0)}"]
+    else:
+        parts += [
+            f"clip {_number(metrics.get('clip_low'))}/{_number(metrics.get('clip_high'))}",
+            f"entropy {_number(metrics.get('entropy'), 2)}",
+            f"gap {_number(metrics.get('sampler_gap'))}",
+            f"length {_number(metrics.get('completion_length_mean'), 0)}",
+        ]
     if metrics.get("flat_groups"):
         parts.append(f"flat {metrics['flat_groups']:.0%}")
     if metrics.get("failed_calls"):

@@ -33,7 +33,8 @@ METRICS = (
     Metric("distinct_rewrites", "share of rewrites that differ from the others of their group"),
     Metric("refills", "times that groups without spread were replaced (loss.dynamic_sampling_refills)"),
     Metric("loss", "the loss of the step, over all ranks", "loss"),
-    Metric("tokens", "completion tokens in the loss"),
+    Metric("tokens", "completion tokens in the loss", "tokens (SFT)"),
+    Metric("epoch", "SFT: passes over the rows so far", "epoch"),
     Metric("clip_low", "share of tokens whose ratio the lower clip holds", "clip (first number)"),
     Metric("clip_high", "share of tokens whose ratio the upper clip holds", "clip (second number)"),
     Metric("ratio_mean", "mean ratio of the policy now to the policy at rollout"),
@@ -71,6 +72,7 @@ METRICS = (
     Metric("policy_tokens_in", "tokens of the requests that the policy has answered in this step"),
     Metric("policy_tokens_out", "tokens that the policy has written in this step"),
     Metric("cost", "money for the tokens of both in this step, where the budget has a price"),
+    Metric("dev_loss", "SFT, look: the mean of -log p over the held-out rows' trained tokens", "dev: loss"),
     Metric(
         "dev_initial", "look: share of held-out rows answered right as they are, where a row is a question", "initial"
     ),

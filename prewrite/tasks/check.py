@@ -9,6 +9,7 @@ from prewrite.config import Config
 from prewrite.errors import UserError
 from prewrite.model_folder import refuse_no_model
 from prewrite.tasks.base import Task
+from prewrite.tasks.chats import read_chats
 from prewrite.tasks.configured import instruction_rows, own_tasks, train_and_dev, unnamed_labels
 from prewrite.tasks.loading import load_examples, load_pool, test_label
 from prewrite.tasks.rows import own_examples, row_names, unknown_tags
@@ -30,8 +31,13 @@ def check(config: Config) -> tuple[list[str], list[str]]:
             return None
 
     tried(lambda: refuse_no_model("policy.model", config.policy.model))
-    if config.task_model.base_url is None:
+    if config.asks_task_model and config.task_model.base_url is None:
         tried(lambda: refuse_no_model("task_model.model", config.task_model.model))
+    for path in filter(None, (config.data.chats, config.data.eval_chats)):
+        if not (Path(path) / "log.jsonl").is_file() and (
+            chats := tried(lambda path=path: read_chats(Path(path), config.data))
+        ):
+            told.append(f"{path}: {len(chats)} chats")
     found = tried(lambda: instruction_rows(config))
     rows, tasks = found or ([], {})
     for name, task in tasks.items():

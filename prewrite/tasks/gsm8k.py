@@ -1,11 +1,22 @@
 """GSM8K: grade-school word problems (Cobbe et al. 2021)."""
 
+import re
+
 from prewrite.tasks.base import HubSplit, RawRow, Source, Task
+
+_NOTE = re.compile(r"<<[^<>]*>>")
 
 
 def _read_hub(row: RawRow) -> RawRow:
     solution, _, gold = row["answer"].rpartition("####")
-    return {"problem": row["question"], "answer": gold.strip().replace(",", ""), "solution": solution.strip()}
+    answer = gold.strip().replace(",", "")
+    return _read_file({"problem": row["question"], "answer": answer, "solution": solution.strip()})
+
+
+def _read_file(row: RawRow) -> RawRow:
+    """Without the calculator's notes in a solution, as <<48/2=24>>."""
+    solution = row.get("solution")
+    return {**row, "solution": _NOTE.sub("", solution)} if isinstance(solution, str) else row
 
 
 GSM8K = Task(
@@ -14,12 +25,15 @@ GSM8K = Task(
     fields={"problem": "Question"},
     target="answer",
     default_instruction="Solve the math problem step by step. Put the final answer in \\boxed{}.",
-    train=Source("gsm8k_train", (HubSplit("openai/gsm8k", "train", "main"),), ("gsm8k_train.jsonl",), _read_hub),
+    train=Source(
+        "gsm8k_train", (HubSplit("openai/gsm8k", "train", "main"),), ("gsm8k_train.jsonl",), _read_hub, _read_file
+    ),
     test=Source(
         "gsm8k_test (official test split)",
         (HubSplit("openai/gsm8k", "test", "main"),),
         ("gsm8k_test.jsonl",),
         _read_hub,
+        _read_file,
     ),
     licence="MIT",
 )

@@ -32,7 +32,10 @@ class Callback:
         """
 
     def on_batch_end(self, run: "TrainingState", rollouts: Sequence[Rollout]) -> None:
-        """A rollout batch and its steps are written down, and whether training goes on is agreed on: `run.over`."""
+        """A rollout batch and its steps are written down, and whether training goes on is agreed on: `run.over`.
+
+        In SFT, a step; there are no rollouts.
+        """
 
     def on_save(self, run: "TrainingState", folder: Path) -> None:
         """A checkpoint is whole."""
@@ -99,7 +102,7 @@ class EarlyStopping(Callback):
     """Ends training once `patience` looks running brought no gain of more than `threshold`.
 
     What has to gain is the estimate of the best instruction (`dev_best`), the mean over rows; where rows are questions
-    by themselves, the policy's own score (`policy_score`).
+    by themselves, and in SFT, the policy's own score (`policy_score`).
     """
 
     def __init__(self, patience: int, threshold: float):
@@ -118,7 +121,7 @@ class EarlyStopping(Callback):
         kept["looks_since"] += 1
         if kept["looks_since"] >= self.patience:
             run.stop(
-                f"{self.patience} looks running brought no more than {kept['best']:.3f} "
+                f"{self.patience} looks running brought nothing better than {abs(kept['best']):.3f} "
                 "(training.early_stopping_patience)"
             )
 
@@ -128,7 +131,12 @@ class EarlyStopping(Callback):
 
 
 def policy_score(metrics: Mapping[str, float]) -> float | None:
-    """A look's mean score of sampled rewrites, or else of greedy ones; None where there was no look."""
+    """A look's mean score of sampled rewrites, or else of greedy ones; of SFT the held-out loss, with its sign changed.
+
+    None where there was no look.
+    """
+    if "dev_loss" in metrics:
+        return -metrics["dev_loss"]
     for kind in ("dev_sampled", "dev_greedy"):
         if scores := [value for key, value in metrics.items() if key.startswith(kind)]:
             return sum(scores) / len(scores)

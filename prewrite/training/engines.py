@@ -29,7 +29,8 @@ from prewrite.training.resume import go_back
 
 @dataclass(frozen=True)
 class Engines:
-    """journal: on rank 0 alone. reference: where the loss has a KL term. data: hashes of what was read, by name.
+    """sampler: None in SFT. journal: on rank 0 alone. reference: where the loss has a KL term. data: hashes of what was
+    read, by name.
     checkpoint, generators: where the run goes on from one, the states to set before its first rollout. opened: when, by
     `time.perf_counter`."""
 
@@ -37,7 +38,7 @@ class Engines:
     tokenizer: Any
     policy: Policy
     reference: Policy | None
-    sampler: Sampler
+    sampler: Sampler | None
     task_model: TaskModel
     journal: Journal | None
     data: Mapping[str, str] = field(default_factory=dict)
@@ -74,7 +75,7 @@ def open_engines(
         folder: Path = distributed.broadcast(journal.folder if journal else None)
         task_model = stack.enter_context(_task_model(config, journal))
         with distributed.together("asking the task model a first question"):
-            is_asked = world.is_main and config.objective == "rewrite"
+            is_asked = world.is_main and config.asks_task_model
             dialect = task_model.probe(choices) if is_asked else None
         task_model.dialect = distributed.broadcast(dialect)
         if config.task_model.log_answers_mib:
@@ -83,7 +84,8 @@ def open_engines(
         if journal is not None and choices:
             journal.write_task_model({"model": config.task_model.model, "forced_choice": task_model.dialect})
         if world.is_main:
-            print(f"loading the policy, {config.policy.model}, and its vLLM engine, about another minute", flush=True)
+            engine = "" if config.method == "sft" else ", and its vLLM engine, about another minute"
+            print(f"loading the policy, {config.policy.model}{engine}", flush=True)
         temperature = config.rollout.temperature
         weights = checkpoint.folder if checkpoint else None
         make = functools.partial(Policy, config.policy, config.training, world, temperature=temperature)
@@ -94,9 +96,12 @@ def open_engines(
         elif config.loss.beta:
             moved = weights / REFERENCE if weights and config.loss.sync_ref_model else None
             reference = make(trainable=False, weights=moved)
-        sampler = Sampler(config.policy, config.rollout, tokenizer, world, seed=config.seed)
-        stack.callback(sampler.close)
-        _seed(config.seed + world.rank // sampler.ranks_per_engine)  # after the engine, whose start reseeds torch
+        sampler = None
+        if config.method == "grpo":
+            sampler = Sampler(config.policy, config.rollout, tokenizer, world, seed=config.seed)
+            stack.callback(sampler.close)
+        # After the engine, whose start reseeds torch.
+        _seed(config.seed + world.rank // config.rollout.vllm_tensor_parallel_size)
         states, asked = None, None
         if checkpoint is not None:
             with distributed.together("reading the checkpoint"):
@@ -141,7 +146,7 @@ def _task_model(config: Config, journal: Journal | None) -> Iterator[TaskModel]:
     with contextlib.ExitStack() as stack:
         with distributed.together("starting the task model"):
             base_url = config.task_model.base_url
-            if config.objective == "solve":  # nobody asks it
+            if not config.asks_task_model:
                 base_url = "http://none"
             if base_url is None and journal is not None:
                 log_path = journal.folder / "task_server.log"

@@ -52,8 +52,7 @@ def build_request(
 
     Raises UserError as `render_request` does, and where a request is longer than max_prompt_length.
     """
-    parts = [settings.meta_instruction, row.instruction, row.information or "", extra]
-    turn = "\n\n".join(part for part in parts if part)
+    turn = request_turn(row, settings, extra)
     request = render_request(tokenizer, turn, settings.chat_template_kwargs, where=where, system=settings.system_prompt)
     if len(request) > settings.max_prompt_length:
         raise RequestTooLong(
@@ -61,6 +60,12 @@ def build_request(
             f"{settings.max_prompt_length}: shorten the instruction, raise the limit, or set data.too_long drop"
         )
     return request
+
+
+def request_turn(row: InstructionRow, settings: RolloutSettings, extra: str = "") -> str:
+    """The user turn of a row's request: the meta-instruction, the instruction, and what else it shows."""
+    parts = [settings.meta_instruction, row.instruction, row.information or "", extra]
+    return "\n\n".join(part for part in parts if part)
 
 
 def roll_out(

@@ -17,8 +17,7 @@ from prewrite.training.callbacks import Callback, EarlyStopping
 from prewrite.training.engines import open_engines
 from prewrite.training.progress import Progress
 from prewrite.training.saving import Checkpointing
-from prewrite.training.stage import begin, load_stages, make_objective
-from prewrite.training.trainer import Trainer
+from prewrite.training.stage import begin, load_stages, make_trainer
 
 
 def run(config: Config, start: Start = "new", *, dry_run: bool = False) -> None:
@@ -56,7 +55,7 @@ def run(config: Config, start: Start = "new", *, dry_run: bool = False) -> None:
         progress = engines.checkpoint.progress() if engines.checkpoint else Progress()
         for loaded in stages[progress.stage :]:
             stage = begin(loaded, config, engines, progress)
-            trainer = Trainer(stage.config, engines, make_objective(stage, engines, progress), progress, callbacks)
+            trainer = make_trainer(stage, engines, progress, callbacks)
             totals = trainer.run()
             if stage.number == stages[-1].number:
                 trainer.state.tell("on_train_end", totals)

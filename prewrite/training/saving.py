@@ -37,7 +37,8 @@ class Checkpointing(Callback):
         """Once everything of the step is written down, which a resume cuts back to."""
         if run.over or run.interrupted or run.due(run.config.training.save_steps):
             folder = save_checkpoint(run.config, run.engines, run.progress, self._score)
-            run.engines.sampler.forget_prefixes()  # a run that is resumed here has none either
+            if (sampler := run.engines.sampler) is not None:
+                sampler.forget_prefixes()  # a run that is resumed here has none either
             run.tell("on_save", folder)
 
 

@@ -1,5 +1,5 @@
 """What a stage brings: one resolved config with its data and rewards, checked; how it begins where the one before it
-ended; and the objective made of them."""
+ended; and the trainer made of them."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,9 @@ from prewrite.config.loading import stage_configs
 from prewrite.engine import distributed
 from prewrite.errors import UserError
 from prewrite.tasks.rows import row_names
+from prewrite.training.callbacks import Callback
 from prewrite.training.engines import Engines, reset_model
+from prewrite.training.loop import Loop
 from prewrite.training.objectives.base import Objective
 from prewrite.training.objectives.budget import Budget
 from prewrite.training.objectives.call_plan import outlook
@@ -25,6 +27,9 @@ from prewrite.training.objectives.solve_data import SolveData, load_solve_data
 from prewrite.training.progress import Progress, Winner
 from prewrite.training.rollout import build_request, build_requests, rows_that_fit
 from prewrite.training.schedule import total_steps
+from prewrite.training.sft import SFTTrainer
+from prewrite.training.sft_data import SFTStage, load_sft_stage
+from prewrite.training.trainer import Trainer
 from prewrite.types import InstructionRow
 
 
@@ -88,8 +93,13 @@ class SolveStage:
         return self.data.outlook(self.config, steps, world_size)
 
 
-def load_stages(config: Config, tokenizer: Any) -> list[Stage | SolveStage]:
+AnyStage = Stage | SolveStage | SFTStage
+
+
+def load_stages(config: Config, tokenizer: Any) -> Sequence[AnyStage]:
     """Reads and checks all that needs no model, of every stage. Raises UserError."""
+    if config.method == "sft":
+        return [load_sft_stage(config, tokenizer)]
     stages, loaded = [], {}
     for number, own in enumerate(stage_configs(config)):
         if own.objective == "solve":
@@ -113,7 +123,7 @@ def _without_long_rows(data: RewriteData, config: Config, tokenizer: Any) -> Rew
     return replace(data, rows=rows, held_out_rows=held_out)
 
 
-def begin(stage: Stage | SolveStage, config: Config, engines: Engines, progress: Progress) -> Stage | SolveStage:
+def begin(stage: AnyStage, config: Config, engines: Engines, progress: Progress) -> AnyStage:
     """The stage as it starts, or goes on: from the best instructions, and with `reset_model` from the base model.
 
     config: the whole run's. A collective.
@@ -128,7 +138,7 @@ def begin(stage: Stage | SolveStage, config: Config, engines: Engines, progress:
     total = len(config.stages) or config.num_stages
     if total > 1 and engines.world.is_main:
         print(f"stage {stage.number + 1} of {total}", flush=True)
-    if isinstance(stage, SolveStage) or stage.brings_instructions:
+    if not isinstance(stage, Stage) or stage.brings_instructions:
         return stage
     return _from_winners(stage, progress.winners, engines.tokenizer)
 
@@ -154,6 +164,13 @@ def _from_winners(stage: Stage, winners: Mapping[str, Winner], tokenizer: Any) -
     requests = Requests(stage.config, list(map(askable, rows, data.rows)), tokenizer)
     data = replace(data, rows=rows, held_out_rows=rows)
     return replace(stage, data=data, requests=requests, held_out_requests=requests.initial)
+
+
+def make_trainer(stage: AnyStage, engines: Engines, progress: Progress, callbacks: Sequence[Callback]) -> Loop:
+    """What trains on the stage."""
+    if isinstance(stage, SFTStage):
+        return SFTTrainer(stage, engines, progress, callbacks)
+    return Trainer(stage.config, engines, make_objective(stage, engines, progress), progress, callbacks)
 
 
 def make_objective(stage: Stage | SolveStage, engines: Engines, progress: Progress) -> Objective:

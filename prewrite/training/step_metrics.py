@@ -37,15 +37,17 @@ def throughput(rollouts: Sequence[Rollout], batch_tokens: int, seconds: Mapping[
     """Tokens and rewrites a second by phase, and the GPU's peak. batch_tokens: requests and completions."""
     written = sum(len(rollout.sample.completion_ids) for rollout in rollouts)
     rollout, scoring, training = (seconds.get(phase, 0.0) for phase in ("rollout", "scoring", "training"))
-    rates = {
+    return {
         "tokens_per_second/rollout": written / max(rollout, 1e-9),
         "tokens_per_second/training": batch_tokens / max(training, 1e-9),
         # Scoring begins while rewrites are still being written; its own seconds are what is left afterwards.
         "rewrites_per_second": len(rollouts) / max(rollout + scoring, 1e-9),
-    }
-    if torch.cuda.is_available():
-        rates["gpu_memory_peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
-    return rates
+    } | gpu_memory_peak()
+
+
+def gpu_memory_peak() -> dict[str, float]:
+    """The most GPU memory held so far; nothing on a CPU."""
+    return {"gpu_memory_peak_gib": torch.cuda.max_memory_allocated() / 2**30} if torch.cuda.is_available() else {}
 
 
 def _spread(name: str, values: Sequence[float | None]) -> dict[str, float]:

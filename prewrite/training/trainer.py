@@ -1,11 +1,10 @@
-"""The training loop. A step reads like the algorithm:
+"""GRPO on the loop of `loop.py`. A step reads like the algorithm:
 
 roll out -> score -> advantages -> batch -> optimizer steps (log-probs, loss, backward) -> push weights -> write down
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -16,21 +15,20 @@ from prewrite.engine import distributed
 from prewrite.engine.weight_sync import push
 from prewrite.report import try_report
 from prewrite.reporting.console import Console
-from prewrite.training.callbacks import Callback, TrainingState
-from prewrite.training.checkpoint import set_generators
+from prewrite.training.callbacks import Callback
 from prewrite.training.engines import Engines
+from prewrite.training.loop import Loop
 from prewrite.training.objectives.base import Objective, Parts
 from prewrite.training.progress import Progress, row_at
 from prewrite.training.rollout import roll_out
-from prewrite.training.schedule import check_gap, count_alike, learning_rate_at, total_steps, why_over
+from prewrite.training.schedule import check_gap, count_alike, total_steps
 from prewrite.training.step_metrics import rollout_metrics, throughput
-from prewrite.training.stopping import Stopping
 from prewrite.training.update import Updater
 from prewrite.types import Rollout, Sample, Sampled, Scored
 
 
-class Trainer:
-    """Trains on an objective from the first push to the end of the run. Every method is called on every rank."""
+class Trainer(Loop):
+    """GRPO: trains on an objective's rollouts."""
 
     def __init__(
         self,
@@ -40,12 +38,12 @@ class Trainer:
         progress: Progress,
         callbacks: Sequence[Callback] = (),
     ):
-        self.config, self.engines, self.objective, self.progress = config, engines, objective, progress
-        self.world = engines.world
+        self.groups_per_batch = config.groups_per_batch(engines.world.size)
+        stage_steps = total_steps(config, len(objective.rows), self.groups_per_batch)
+        super().__init__(config, engines, progress, stage_steps, callbacks)
+        assert engines.sampler is not None, "rollouts come from a sampler"
+        self.objective, self.sampler = objective, engines.sampler
         self.num_generations = config.rollout.num_generations
-        self.groups_per_batch = config.groups_per_batch(self.world.size)
-        self.stage_steps = total_steps(config, len(objective.rows), self.groups_per_batch)
-        self.total_steps = progress.stage_start + self.stage_steps
         self.updater = Updater(
             engines.policy,
             engines.reference,
@@ -54,54 +52,32 @@ class Trainer:
             max_completion_length=config.rollout.max_completion_length,
             rollouts_per_step=config.rollouts_per_step(self.world.size),
         )
-        self.state = TrainingState(config, engines, progress, self.total_steps, callbacks)
-        self.seconds: dict[str, float] = {}
 
-    def run(self) -> dict[str, float]:
-        """Trains to the stage's last step, and chooses. Returns the run's totals so far.
+    def _begin(self, console: Console) -> None:
+        self.objective.outlook(self.stage_steps, console.say)
+        push(self.engines.policy, self.sampler)
 
-        Raises UserError past the share of failed calls.
-        """
-        console = Console(self.total_steps, is_main=self.world.is_main)
-        try:
-            self.objective.outlook(self.stage_steps, console.say)
-            push(self.engines.policy, self.engines.sampler)
-            console.bar.update(self.progress.step)
-            if self.progress.step == self.progress.stage_start:
-                self._evaluate_untrained(console)
-            elif self.engines.generators is not None:  # after all that starting an engine and pushing draws
-                set_generators(self.engines.generators, self.world)
-            self.state.agree(self._why_over(), interrupted=False)
-            with Stopping() as stopping:
-                while not self.state.over:
-                    rollouts, over = self._train_on_fresh_rollouts(console)
-                    self.state.agree(over, interrupted=stopping.agreed())
-                    self.state.tell("on_batch_end", rollouts)
-                    if self.state.interrupted:
-                        raise KeyboardInterrupt
-            console.say(f"training ends after step {self.progress.step}: {self.state.over}")
-            self.state.tell("on_stage_end", self.objective.finish(self.progress.step, self.engines.sampler))
-            seconds = time.perf_counter() - self.engines.opened
-            totals = {"steps": self.progress.step, "seconds": seconds} | self.objective.counts()
-        finally:
-            console.close()
-        if self.engines.journal is not None:
-            self.engines.journal.write_totals(totals)
-            if summary := self.objective.summary():
-                console.say(summary)
-            console.say(try_report(self.engines.journal.folder))
-            console.say(f"run folder: {self.engines.journal.folder}")
-        return totals
+    def _look(self) -> dict[str, float]:
+        return self.objective.evaluate(self.progress.step, self.sampler)
+
+    def _finish(self) -> dict[str, float]:
+        """Chooses the best."""
+        return self.objective.finish(self.progress.step, self.sampler)
+
+    def _counts(self) -> dict[str, float]:
+        return self.objective.counts()
+
+    def _summary(self) -> str:
+        return self.objective.summary()
 
     def _why_over(self) -> str:
-        """Why no rollout batch comes after this one; "" where one does. The same on every rank."""
-        if why := why_over(self.progress, self.total_steps):
+        if why := super()._why_over():
             return why
         if not self.objective.affords(self.groups_per_batch * self.num_generations):
             return "the rest of the budget is for choosing"
         return ""
 
-    def _train_on_fresh_rollouts(self, console: Console) -> tuple[Sequence[Rollout], str]:
+    def _train_on_batch(self, console: Console) -> tuple[Sequence[Rollout], str]:
         """One rollout batch and the optimizer steps on it, each written down when it ends; and `_why_over`."""
         started, self.looked = time.perf_counter(), False
         self.seconds = {}
@@ -110,7 +86,7 @@ class Trainer:
         shared = rollout_metrics(rollouts, self.num_generations) | {"refills": float(refills)}
         count_alike(self.progress, shared["distinct_rewrites"])
         over = ""
-        self.engines.sampler.sleep()
+        self.sampler.sleep()
         batch = self._batch(rollouts)
         self.state.first_step, row_gaps = self.progress.step + 1, {}
         num_updates = min(self.updater.count(batch), self.total_steps - self.progress.step)
@@ -147,14 +123,14 @@ class Trainer:
         """
         self._move_reference()
         with self._clock("push"):
-            push(self.engines.policy, self.engines.sampler)
+            push(self.engines.policy, self.sampler)
         metrics = throughput(rollouts, int(batch.length_B.sum()), self.seconds)
         self.objective.remember(rollouts, self.state.first_step - 1)
         over = self._why_over()
         if over or self.state.due(self.config.selection.eval_steps):
             self.looked = True
             with self._clock("dev"):
-                metrics |= self.objective.evaluate(self.progress.step, self.engines.sampler)
+                metrics |= self._look()
         return metrics | self.objective.spent(), over
 
     def _collect(self) -> tuple[list[Rollout], int]:
@@ -210,7 +186,7 @@ class Trainer:
 
         with self._clock("rollout"):
             requests = [self.objective.request(index, group, draw) for group, index in enumerate(chosen)]
-            sampled = roll_out(self.engines.sampler, requests, self.num_generations, self.world, read)
+            sampled = roll_out(self.sampler, requests, self.num_generations, self.world, read)
         with self._clock("scoring"):
             mine = list(zip(sampled, self.objective.score(sampled, draw), strict=True))
             shared = [pair for part in distributed.gather(mine) for pair in part]
@@ -251,22 +227,15 @@ class Trainer:
             mask_truncated_completions=self.config.loss.mask_truncated_completions,
         )
 
-    def _learning_rate(self) -> float:
-        return learning_rate_at(self.progress.step - self.progress.stage_start, self.stage_steps, self.config.training)
-
     def _move_reference(self) -> None:
         loss, reference = self.config.loss, self.engines.reference
         if reference is not None and loss.sync_ref_model and self.state.due(loss.ref_model_sync_steps):
             reference.mix_in(self.engines.policy, loss.ref_model_mixup_alpha)
 
-    def _evaluate_untrained(self, console: Console) -> None:
-        shown, spent = self.objective.evaluate(self.progress.step, self.engines.sampler), self.objective.spent()
-        if self.engines.journal is not None:
-            if self.config.selection.num_sampled:
-                self.engines.journal.write_step(self._place() | shown | spent)
-            scores = ", ".join(f"{key.removeprefix('dev_')} {value:.3f}" for key, value in shown.items())
-            console.say(f"before training, on held-out examples: {scores}")
-        self.state.tell("on_step_end", self._place() | shown)
+    def _write_first_look(self, shown: Mapping[str, float]) -> None:
+        spent = self.objective.spent()
+        if self.config.selection.num_sampled:
+            super()._write_first_look({**shown, **spent})
 
     def _write_rollouts(self, rollouts: Sequence[Rollout], gaps: Mapping[int, float]) -> None:
         if self.engines.journal is not None:
@@ -279,27 +248,6 @@ class Trainer:
             )
             if self.looked:
                 try_report(self.engines.journal.folder)
-
-    def _place(self) -> dict[str, float]:
-        return {"step": self.progress.step, "stage": self.progress.stage}
-
-    def _write_down(self, metrics: dict[str, float], console: Console, started: float) -> None:
-        metrics |= {f"seconds/{phase}": seconds for phase, seconds in self.seconds.items()}
-        metrics["seconds/step"] = time.perf_counter() - started
-        with distributed.together("writing a step down"):
-            if self.engines.journal is not None:
-                self.engines.journal.write_step(metrics)
-        is_due = self.progress.step % self.config.training.logging_steps == 0 or self.progress.step >= self.total_steps
-        console.step(metrics, shown=is_due)
-        self.state.tell("on_step_end", metrics)
-
-    @contextmanager
-    def _clock(self, phase: str) -> Iterator[None]:
-        started = time.perf_counter()
-        yield
-        if self.world.device.type == "cuda":
-            torch.cuda.synchronize()
-        self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - started
 
 
 def _number(value: float | None) -> float:

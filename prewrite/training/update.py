@@ -53,6 +53,16 @@ class Update:
 class Updater:
     """Takes the optimizer steps of one rollout batch."""
 
+    # Of a step that is not finite: what is measured of each row, where the rows are, and where to look.
+    ROW_MEASURE = "the sampler gap"
+    ROWS = "in the lines of log.jsonl's step {first_step}"
+    WAY_OUT = (
+        "A row whose sampler gap is not finite has such log-probs: of weights that ran away (lower "
+        "training.learning_rate or max_grad_norm, policy.dtype float32), or of the sampler. Where the loss alone is "
+        "not, look at the settings in `loss`, at a loss of your own first; where the gradient alone is not, at "
+        "training.learning_rate and policy.dtype"
+    )
+
     def __init__(
         self,
         policy: Policy,
@@ -152,14 +162,14 @@ class Updater:
         row_gaps = {row: gap for _, _, part in shared for row, gap in part.items()}
         measured = {
             "the loss": [pair for _, part, _ in shared for pair in part],
-            "the sampler gap": [(gap, [row]) for row, gap in row_gaps.items()],
+            self.ROW_MEASURE: [(gap, [row]) for row, gap in row_gaps.items()],
         }
-        _refuse_non_finite(measured, step, first_step)
+        self._refuse_non_finite(measured, step, first_step)
         # DeepSpeed 0.19.8, ZeRO-1 and 3: a step whose gradient or norm is not finite is skipped, without a word, and
         # the norm is then infinite on every rank.
         grad_norm = self.policy.step(learning_rate) if plan.teaches else 0.0
         measured = {"the gradient norm, with a finite loss,": [(grad_norm, list(row_gaps))]}
-        _refuse_non_finite(measured, step, first_step)
+        self._refuse_non_finite(measured, step, first_step)
         metrics = metric_values(merge_metrics(part for part, _, _ in shared))
         metrics |= {"grad_norm": grad_norm, "learning_rate": learning_rate, "skipped": float(not plan.teaches)}
         return Update(metrics, row_gaps)
@@ -179,6 +189,23 @@ class Updater:
         with distributed.together("computing the loss"):  # the user's own may raise, on one rank alone
             loss = policy_loss(tensors, self.loss, totals)
         return loss
+
+    def _refuse_non_finite(
+        self, measured: Mapping[str, list[tuple[float, list[int]]]], step: int, first_step: int
+    ) -> None:
+        """measured: by its name, each value with its rows. The same on every rank, and so is the end."""
+        told = []
+        for what, values in measured.items():
+            bad = sorted((sorted(rows), value) for value, rows in values if not math.isfinite(value))
+            if bad:
+                places = " and ".join(f"{value} in {_named(rows)}" for rows, value in bad[:NUM_TOLD])
+                more = f" and in {len(bad) - NUM_TOLD} more places" if len(bad) > NUM_TOLD else ""
+                told.append(f"{what} is {places}{more}")
+        if told:
+            raise UserError(
+                f"step {step}: {'; '.join(told)}, counted from 0 {self.ROWS.format(first_step=first_step)}. The step "
+                f"was not taken; everything up to it is kept. {self.WAY_OUT}"
+            )
 
     def _with_old(self, plan: StepPlan) -> StepPlan:
         micros, entropies = [], []
@@ -204,25 +231,6 @@ class Updater:
     def _frozen_logprobs(self, policy: Policy, micro: MicroBatch) -> tuple[Tensor, Tensor]:
         logprob_BT, entropy_BT = policy.logprobs(micro.batch.to(policy.world.device), micro.num_chunks)
         return logprob_BT.cpu(), entropy_BT.cpu()
-
-
-def _refuse_non_finite(measured: Mapping[str, list[tuple[float, list[int]]]], step: int, first_step: int) -> None:
-    """measured: by its name, each value with the rows that it comes from. The same on every rank, and so is the end."""
-    told = []
-    for what, values in measured.items():
-        bad = sorted((sorted(rows), value) for value, rows in values if not math.isfinite(value))
-        if bad:
-            places = " and ".join(f"{value} in {_named(rows)}" for rows, value in bad[:NUM_TOLD])
-            more = f" and in {len(bad) - NUM_TOLD} more places" if len(bad) > NUM_TOLD else ""
-            told.append(f"{what} is {places}{more}")
-    if told:
-        raise UserError(
-            f"step {step}: {'; '.join(told)}, counted from 0 in the lines of log.jsonl's step {first_step}. The step "
-            "was not taken; everything up to it is kept. A row whose sampler gap is not finite has such log-probs: of "
-            "weights that ran away (lower training.learning_rate or max_grad_norm, policy.dtype float32), or of the "
-            "sampler. Where the loss alone is not, look at the settings in `loss`, at a loss of your own first; where "
-            "the gradient alone is not, at training.learning_rate and policy.dtype"
-        )
 
 
 def _named(rows: list[int]) -> str:

@@ -65,8 +65,19 @@ def load_solve_data(config: Config, tokenizer: Any) -> SolveData:
     entries = weighted_rewards(config.reward)
     check_objective([entry.reward for entry in entries], "solve")
     known = ConfiguredTasks(config)
+    _check_rewards(config, entries, [known.get(name) for name in config.data.tasks])
+    train, held_out = load_problems(config, tokenizer)
+    for entry in entries:
+        for problem in (*train, *held_out) if entry.reward.takes_columns else ():
+            check_columns(entry.reward.name, entry.reward.columns, problem.example)
+    return SolveData(train, held_out, entries)
+
+
+def load_problems(config: Config, tokenizer: Any) -> tuple[list[Problem], list[Problem]]:
+    """(problems to train on, held-out ones) of `data.tasks`, as the settings filter, mix and cap them. UserError for
+    every fault."""
+    known = ConfiguredTasks(config)
     tasks = [known.get(name) for name in config.data.tasks]
-    _check_rewards(config, entries, tasks)
     pools, held_out = [], []
     for task in tasks:
         dev, train = _problems(config, task, tokenizer)
@@ -75,11 +86,7 @@ def load_solve_data(config: Config, tokenizer: Any) -> SolveData:
     if len(tasks) > 1:
         kept_out = [example for task in tasks for example in load_examples(task, "test", local_dir=_folder(config))]
         pools = _disjoint(pools, [*(problem.example for problem in held_out), *kept_out])
-    for entry in entries:
-        for problem in (one for pool in pools for one in pool if entry.reward.takes_columns):
-            check_columns(entry.reward.name, entry.reward.columns, problem.example)
-    train = mix(pools, config.data.task_weights, config.data.max_train_rows, config.seed)
-    return SolveData(train, held_out, entries)
+    return mix(pools, config.data.task_weights, config.data.max_train_rows, config.seed), held_out
 
 
 def mix(pools: Sequence[Sequence[Item]], weights: Sequence[float] | None, most: int | None, seed: int) -> list[Item]:
@@ -126,7 +133,8 @@ def user_turn(task: Task, example: Example, suffix: str) -> str:
 def _problems(config: Config, task: Task, tokenizer: Any) -> tuple[list[Problem], list[Problem]]:
     """(held-out problems, problems to train on) of a task, drawn by seed from those that the settings let pass."""
     data, rollout = config.data, config.rollout
-    pool = load_examples(task, "train", local_dir=_folder(config), min_words=data.min_words, seed=config.seed)
+    how: dict[str, Any] = {"min_words": data.min_words, "seed": config.seed, "empty": data.empty}
+    pool = load_examples(task, "train", local_dir=_folder(config), **how)
     if data.answer_pattern is not None:
         fitting = [one for one in pool if isinstance(one.target, str) and _fits(data.answer_pattern, one.target)]
         told = f"data.answer_pattern={data.answer_pattern!r} (of {len(pool)} rows)"

@@ -1,0 +1,125 @@
+"""Rows to imitate: chats of a file or of the hub, with `messages`, or with `prompt` and `completion`."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from prewrite.config import DataSettings
+from prewrite.errors import UserError
+from prewrite.tasks.base import HubSplit
+from prewrite.tasks.examples import PlacedRow
+from prewrite.tasks.files import is_missing, read_placed_rows
+from prewrite.tasks.loading import load_hub_split
+
+log = logging.getLogger(__name__)
+
+NUM_TOLD = 12  # faults in one message
+_WHAT = "a row has `messages`, or `prompt` and `completion`"
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Who speaks, as the chat template calls it, and what is said."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True)
+class Chat:
+    """where: its place, for messages. What the assistant says is imitated from turn `first` on, counted from 0."""
+
+    where: str
+    turns: tuple[Turn, ...]
+    first: int = 0
+
+
+class EmptyTurn(UserError):
+    """A turn without words."""
+
+
+def read_chats(path: Path, data: DataSettings) -> list[Chat]:
+    """The chats of a file that `read_placed_rows` reads. Raises UserError with every row's fault."""
+    return chats_of([(f"{path}: {place}", row) for place, row in read_placed_rows(path)], data)
+
+
+def read_hub_chats(split: HubSplit, data: DataSettings) -> list[Chat]:
+    """The chats of a split on the hub. Raises UserError with every row's fault, and where it cannot be loaded."""
+    where = f"{split.dataset}{f'/{split.config}' if split.config else ''}:{split.split}"
+    way_out = "Without the hub, set data.chats to a file of its rows"
+    return chats_of(
+        [(f"{where}: row {number}", row) for number, row in enumerate(load_hub_split(split, way_out), start=1)], data
+    )
+
+
+def chats_of(rows: Sequence[PlacedRow], data: DataSettings) -> list[Chat]:
+    """Raises UserError with every row's fault; an empty turn is one, or leaves its row out, as `data.empty` says."""
+    chats, faults, empty = [], [], []
+    for where, row in rows:
+        try:
+            chats.append(chat_of(row, where))
+        except EmptyTurn as error:
+            (faults if data.empty == "refuse" else empty).append(str(error))
+        except UserError as error:
+            faults.append(str(error))
+    refuse_faults(faults)
+    if empty:
+        log.warning("data.empty drop: %d of %d rows left out; the first: %s", len(empty), len(rows), empty[0])
+    return chats
+
+
+def refuse_faults(faults: Sequence[str]) -> None:
+    """UserError with the faults of rows, as far as one message can hold them."""
+    if faults:
+        more = [f"and {len(faults) - NUM_TOLD} faults more."] if len(faults) > NUM_TOLD else []
+        raise UserError("\n".join([*faults[:NUM_TOLD], *more]))
+
+
+def chat_of(row: Any, where: str) -> Chat:
+    """A row's chat. `prompt` and `completion` are each a text, the user's and the assistant's, or a list of turns; what
+    is said in the prompt is not imitated. UserError at `where`."""
+    has_messages, has_pair = not is_missing(row.get("messages")), not is_missing(row.get("prompt"))
+    if has_messages == has_pair:
+        raise UserError(f"{where}: {_WHAT}, one of the two; this one has {', '.join(map(str, row)) or 'nothing'}.")
+    first = 0
+    if has_messages:
+        turns = _turns(row["messages"], f"{where}: messages", None)
+    else:
+        turns = _turns(row["prompt"], f"{where}: prompt", "user")
+        first = len(turns)
+        turns += _turns(row.get("completion"), f"{where}: completion", "assistant")
+    if turns and turns[0].role == "assistant":
+        raise UserError(f"{where}: the assistant speaks first, and nothing has been asked.")
+    if not any(turn.role == "assistant" for turn in turns[first:]):
+        raise UserError(f'{where}: there is no turn of the role "assistant" to imitate.')
+    return Chat(where, tuple(turns), first)
+
+
+def _turns(value: Any, where: str, role: str | None) -> list[Turn]:
+    """role: of a text; None where a text is none."""
+    if isinstance(value, str) and role is not None:
+        value = [{"role": role, "content": value}]
+    if not isinstance(value, list | tuple):
+        rule = 'a list of turns, as {"role": "user", "content": "..."}'
+        raise UserError(f"{where} is {_short(value)}; it must be {'a text or ' if role else ''}{rule}.")
+    turns = []
+    for number, turn in enumerate(value, start=1):
+        place = where if len(value) == 1 else f"{where}, turn {number}"
+        said = turn if isinstance(turn, dict) else {}
+        if not isinstance(said.get("role"), str) or not isinstance(said.get("content"), str):
+            raise UserError(f"{place} is {_short(turn)}; it must have a role and a content, both texts.")
+        if other := [key for key, given in said.items() if key not in ("role", "content") and given not in (None, [])]:
+            raise UserError(f"{place}: it has {', '.join(other)}, which is not read here; take it out.")
+        if not said["content"].strip():
+            raise EmptyTurn(f"{place}: it has no words (data.empty drop leaves such rows out).")
+        if said["content"].encode("utf-8", "ignore").decode("utf-8") != said["content"]:
+            raise UserError(f"{place}: it holds half a character (a lone surrogate); take it out.")
+        turns.append(Turn(said["role"], said["content"]))
+    return turns
+
+
+def _short(value: Any) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 80 else f"{shown[:80]}..."

@@ -6,12 +6,31 @@ from pathlib import Path
 from prewrite.errors import UserError
 
 
+def adapter_base(model: str) -> str | None:
+    """The base model of an adapter's folder (peft); None where it is none. UserError where it names none."""
+    path = Path(model) / "adapter_config.json"
+    if not path.is_file() or (Path(model) / "config.json").is_file():
+        return None
+    try:
+        base = json.loads(path.read_text(encoding="utf-8"))["base_model_name_or_path"]
+    except (ValueError, RecursionError, LookupError, TypeError) as error:
+        raise UserError(f"{path}: no JSON that names base_model_name_or_path ({error!r})") from error
+    if not isinstance(base, str) or not base:
+        raise UserError(f"{path}: base_model_name_or_path is {base!r}; the rule: the name or folder of its base model")
+    return base
+
+
 def refuse_no_model(setting: str, model: str) -> None:
     """UserError for a folder that is missing or holds no model, in the name of the setting; a hub name passes.
 
     owner/name is a missing folder where there is a folder `owner` here.
     """
     folder = Path(model)
+    if (base := adapter_base(model)) is not None:
+        raise UserError(
+            f"{setting} {model!r} is an adapter on {base!r}, and a whole model is wanted: python -m prewrite.export "
+            f"{model} --merge --out DIR makes one"
+        )
     if folder.exists() and not (folder / "config.json").is_file():
         raise UserError(
             f"{setting} {model!r} is no model folder: it has no config.json. Give a folder with config.json, the "

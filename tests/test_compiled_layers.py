@@ -7,7 +7,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from prewrite.config import PolicySettings
-from prewrite.engine.policy import _compile_layers, compiler_runs, refuse_compiling_without_compiler
+from prewrite.engine.compiling import compile_layers, compiler_runs, refuse_compiling_without_compiler
 from prewrite.errors import UserError
 
 SHAPE = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 50}
@@ -21,7 +21,7 @@ def lm():
 def test_the_decoder_layers_are_compiled_and_nothing_else(lm, monkeypatch: pytest.MonkeyPatch):
     compiled = []
     monkeypatch.setattr(torch, "compile", lambda forward, **how: compiled.append((forward.__self__, how)))
-    _compile_layers(lm)
+    compile_layers(lm)
     assert compiled == [(layer, {"dynamic": True}) for layer in lm.model.layers]
 
 
@@ -40,7 +40,7 @@ def test_a_machine_without_a_compiler_is_told(path: str, named: str | None, monk
 def test_an_architecture_that_names_no_layers_is_refused(lm):
     lm._no_split_modules = None
     with pytest.raises(UserError, match=r"policy\.torch_compile: LlamaForCausalLM .*set it to false"):
-        _compile_layers(lm)
+        compile_layers(lm)
 
 
 @pytest.mark.slow
@@ -52,7 +52,7 @@ def test_compiled_layers_compute_the_same_with_checkpointing(lm):
     found = []
     for compiles in (False, True):
         if compiles:
-            _compile_layers(lm)
+            compile_layers(lm)
         lm.zero_grad()
         logits = lm.train()(input_ids=ids, use_cache=False).logits
         logits.square().mean().backward()

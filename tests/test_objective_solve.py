@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from safetensors.torch import load_file
 
 from prewrite.config import Config, CustomTaskSettings
 from prewrite.config.loading import load_config
@@ -345,11 +346,13 @@ def test_the_embedded_problems_are_right_and_apart() -> None:
 
 @pytest.mark.slow
 def test_a_whole_run_learns_from_problems_without_a_task_server(tmp_path: Path, shallow_model: str) -> None:
+    """It trains an adapter, with a reference."""
     settings = (
         *(f"output_dir={tmp_path}", f"policy.model={shallow_model}", "max_steps=2", "eval_steps=1", "num_sampled=2"),
         *("eval_examples=4", "num_generations=4", "per_device_train_batch_size=8", "max_completion_length=16"),
         *("set_aside_passes=1", "max_train_rows=2", 'reward_funcs=["accuracy_reward","repetition_penalty_reward"]'),
         *("reward_weights=[1.0,0.5]", "trust_remote_code=true"),
+        *("policy.lora.r=4", "policy.lora.alpha=8", "beta=0.04", "learning_rate=1e-3"),
     )
     command = [sys.executable, "train.py", "--config", "configs/solve_tiny.json", *with_settings(*settings)]
     code, stdout, stderr = finish(start(command))
@@ -365,8 +368,15 @@ def test_a_whole_run_learns_from_problems_without_a_task_server(tmp_path: Path, 
     rollouts = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     assert len(rollouts) == 16
     assert {row["problem"].partition("-")[0] for row in rollouts} == {"arithmetic_train"}
+    checkpoint = run / "checkpoints" / "step_000002"
+    assert not list(checkpoint.glob("model*"))
+    adapter = load_file(checkpoint / "adapter_model.safetensors")
+    assert len(adapter) == 4 * 7 * 2
+    assert any(weight.any() for name, weight in adapter.items() if "lora_B" in name), "it has moved"
+    assert json.loads((checkpoint / "adapter_config.json").read_text())["base_model_name_or_path"] == shallow_model
     kept = json.loads((run / "checkpoints" / "step_000002" / "progress.json").read_text())
     assert kept["set_aside"], "four layers solve nothing"
     steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert steps[-1]["step"] == 2
+    assert max(step["sampler_gap"] for step in steps[1:]) < 1e-4
     assert "dev_accuracy_reward/arithmetic" in steps[-1]

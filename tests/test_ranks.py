@@ -1,5 +1,6 @@
 """DeepSpeed ZeRO and vLLM on 1 and 2 CPU ranks: SmolLM2's first layers in float32 at temperature 0.7."""
 
+import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 from safetensors.torch import load_file
 
 from tests.launching import finish, launched, start
-from tests.ranks.agreement import check_gradients, check_resets, check_weights
+from tests.ranks.agreement import check_gradients, check_resets, check_same, check_weights
 
 pytestmark = pytest.mark.slow
 
@@ -99,3 +100,79 @@ def test_ranks_write_different_rewrites(two_ranks: dict) -> None:
     first, second = two_ranks["texts"]
     assert len(first) == len(second) == 4
     assert set(first) != set(second)
+
+
+BOTH = pytest.mark.parametrize("ranks", ["one_rank", "two_ranks"])
+HAS_4_BITS = importlib.util.find_spec("bitsandbytes") is not None
+in_4_bits = pytest.mark.skipif(not HAS_4_BITS, reason="bitsandbytes is not installed: requirements-qlora.txt")
+
+
+def test_the_gradient_of_an_adapter_does_not_depend_on_the_cut_nor_on_the_ranks(
+    one_rank: dict, two_ranks: dict
+) -> None:
+    whole = one_rank["lora"]["gradients"]["ZeRO-3"]["4"]
+    for report in (one_rank, two_ranks):
+        found = dict(report["lora"]["gradients"])
+        found.pop("4 bits", None)
+        assert set(found) == {"ZeRO-3", "ZeRO-1"}
+        check_same(found, whole, in_bfloat16=False)
+
+
+@BOTH
+def test_of_an_adapter_nothing_else_is_trained_nor_has_an_optimizers_state(
+    ranks: str, request: pytest.FixtureRequest
+) -> None:
+    report = request.getfixturevalue(ranks)["lora"]
+    # The embedding, 4,096 x 576; r 4 on each linear of 4 layers: q and o 576 x 576, k and v 576 x 192, and the three
+    # of the MLP 576 x 1,536: 4 x 4 x (2 x 1,152 + 2 x 768 + 3 x 2,112).
+    trained = 4096 * 576 + 4 * 4 * (2 * 1152 + 2 * 768 + 3 * 2112)
+    for kind, (of_trained, of_masters) in report["numbers"].items():
+        assert (of_trained, of_masters) == (trained, trained), kind
+    frozen = {kind: {one for pair in by_rank for one in pair} for kind, by_rank in report["frozen"].items()}
+    assert all(len(hashes) == 1 for hashes in frozen.values()), "not one bit of it moves"
+
+
+@BOTH
+def test_the_reference_is_the_model_with_its_adapter_off(ranks: str, request: pytest.FixtureRequest) -> None:
+    """Its loss stays that of the model, before and after a step with beta; the step lowers the policy's."""
+    by_kind = request.getfixturevalue(ranks)["lora"]["losses"]
+    assert by_kind["ZeRO-1"][0][1] == pytest.approx(by_kind["ZeRO-3"][0][1], abs=1e-5)
+    for kind, by_rank in by_kind.items():
+        for loss, below, loss_after, below_after in by_rank:
+            assert below_after == below, kind
+            assert abs(loss - below) > 0.1, kind
+            assert loss_after < loss - 0.1, kind
+
+
+@BOTH
+def test_a_reset_takes_an_adapter_back_to_its_first_weights(ranks: str, request: pytest.FixtureRequest) -> None:
+    report = request.getfixturevalue(ranks)["lora"]
+    check_resets(report, in_bfloat16=False, moved=1e-3)
+    for kind, by_rank in report["resets"].items():
+        assert by_rank[0]["losses"][0] == pytest.approx(report["losses"][kind][0][1], abs=1e-5), "those change nothing"
+
+
+@BOTH
+def test_an_adapter_goes_on_from_what_a_checkpoint_holds(ranks: str, request: pytest.FixtureRequest) -> None:
+    for kind, (before, after, resumed) in request.getfixturevalue(ranks)["lora"]["resumed"].items():
+        assert abs(after - before) > 1, kind
+        assert resumed == pytest.approx(after, abs=1e-3 * abs(after - before)), kind
+
+
+@pytest.mark.parametrize(
+    ("ranks", "kind"),
+    [("one_rank", "ZeRO-3"), ("two_ranks", "ZeRO-3"), pytest.param("one_rank", "4 bits", marks=in_4_bits)],
+)
+def test_the_push_hands_over_the_adapter_merged(ranks: str, kind: str, request: pytest.FixtureRequest) -> None:
+    """Of 4 bits the weights as they are computed with: the tolerance is the same."""
+    report = request.getfixturevalue(ranks)["lora"]["pushes"][kind]
+    assert max(gap for gaps in report["gaps"] for gap in gaps) < 1e-4
+    assert min(report["gaps_without_push"]) > 0.05
+
+
+@in_4_bits
+def test_of_4_bits_the_gradient_does_not_depend_on_the_ranks(one_rank: dict, two_ranks: dict) -> None:
+    whole = one_rank["lora"]["gradients"]["4 bits"]["1"]
+    check_same({"4 bits": two_ranks["lora"]["gradients"]["4 bits"]}, whole, in_bfloat16=False)
+    in_full = one_rank["lora"]["gradients"]["ZeRO-1"]["1"]
+    assert all(whole[name][0] != pytest.approx(in_full[name][0], rel=1e-3) for name in whole), "they are held in 4 bits"

@@ -12,6 +12,7 @@ ROOMS = (
     "report", "training", "rewrite", "export", "generate",
 )  # fmt: skip
 HOMES = {"vllm": "engine", "deepspeed": "engine", "aiohttp": "engine", "transformers": "engine", "datasets": "tasks"}
+HOMES |= {"peft": "engine", "bitsandbytes": "engine"}
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 

@@ -42,7 +42,7 @@ def imported_packages():
 @pytest.mark.parametrize("file", LISTS)
 def test_every_import_is_pinned(file):
     # A package that is not installed is named by its module, and so shows up here as well.
-    pinned = pins(file) | pins("requirements-tracking.txt")
+    pinned = pins(file) | pins("requirements-tracking.txt") | pins("requirements-qlora.txt")
     assert imported_packages() - {bare(name) for name in pinned} == set()
 
 

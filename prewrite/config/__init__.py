@@ -6,7 +6,7 @@ Names are those of TRL and transformers wherever a setting exists there.
 from prewrite.config.budget import BudgetSettings
 from prewrite.config.data import CustomTaskSettings, DataSettings
 from prewrite.config.loss import LossSettings
-from prewrite.config.policy import PolicySettings
+from prewrite.config.policy import LoraSettings, PolicySettings
 from prewrite.config.reward import RewardSettings
 from prewrite.config.rollout import RolloutSettings
 from prewrite.config.run import Config
@@ -17,7 +17,7 @@ from prewrite.config.task_model import TaskModelSettings
 from prewrite.config.training import TrainingSettings
 
 __all__ = [
-    "BudgetSettings", "Config", "CustomTaskSettings", "DataSettings", "LossSettings", "PolicySettings",
+    "BudgetSettings", "Config", "CustomTaskSettings", "DataSettings", "LoraSettings", "LossSettings", "PolicySettings",
     "RewardSettings", "RolloutSettings", "SFTSettings", "SelectionSettings", "StageSettings", "TaskModelSettings",
     "TrainingSettings",
 ]  # fmt: skip

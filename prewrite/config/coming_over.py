@@ -41,10 +41,19 @@ MOVED = (
         "",
         "log-probs are computed in chunks always: training.logprob_chunk_tokens",
     ),
+    _moved("use_peft peft_config", "policy.lora", "{} = an adapter with the defaults; docs/adapters.md"),
+    _moved("lora_r", "policy.lora.r"),
+    _moved("lora_alpha", "policy.lora.alpha"),
+    _moved("lora_dropout", "policy.lora.dropout"),
+    _moved("lora_target_modules", "policy.lora.target_modules", "its default is all-linear"),
+    _moved("lora_modules_to_save", "policy.lora.modules_to_save"),
+    _moved("load_in_8bit", "policy.load_in_4bit", "4 bits (nf4), or the whole bfloat16, are what there is"),
+    _moved("bnb_4bit_quant_type bnb_4bit_compute_dtype", "policy.load_in_4bit", "nf4, computed in policy.dtype"),
     _moved(
-        "use_peft lora_r lora_alpha lora_dropout lora_target_modules load_in_4bit load_in_8bit",
+        "use_bnb_nested_quant bnb_4bit_quant_storage bnb_4bit_use_double_quant lora_task_type lora_target_parameters "
+        "use_rslora use_dora",
         "",
-        "all weights are trained",
+        "of adapters there is plain LoRA, of 4 bits plain nf4; leave it out",
     ),
     _moved(
         "dataset_name",
@@ -189,7 +198,7 @@ SAME = (
     "epsilon_high", "delta", "sapo_temperature_pos", "sapo_temperature_neg", "importance_sampling_level", "beta",
     "sync_ref_model", "ref_model_mixup_alpha", "ref_model_sync_steps", "mask_truncated_completions",
     "top_entropy_quantile", "reward_funcs", "reward_weights", "report_to",
-    "model_revision", "trust_remote_code", "chat_template", "max_train_rows", "max_length",
+    "load_in_4bit", "model_revision", "trust_remote_code", "chat_template", "max_train_rows", "max_length",
 )  # fmt: skip
 """Names of theirs that are the same here, each in one section."""
 

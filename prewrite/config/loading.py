@@ -156,9 +156,13 @@ def _apply(data: dict[str, Any], override: str) -> None:
             options = ", ".join(f"{where}.{key}" for where in names)
             raise UserError(f"--set {key} stands in several sections; say which: {options}")
         raise UserError(f"--set {key}: unknown key{_place_of(key)}")
-    target = data.setdefault(section, {}) if dot else data.setdefault(names[0], {}) if names[0] else data
-    if not isinstance(target, dict):
-        raise UserError(f"--set {key}: {section} is no section")
+    target = data
+    for part in filter(None, (section if dot else names[0]).split(".")):
+        if target.get(part) is None:
+            target[part] = {}
+        target = target[part]
+        if not isinstance(target, dict):
+            raise UserError(f"--set {key}: {section} is no section")
     target[name if dot else key] = value
 
 

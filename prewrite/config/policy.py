@@ -1,8 +1,40 @@
-"""The policy: the model that is trained."""
+"""The policy: the model that is trained, whole or by an adapter on it."""
 
-from typing import Literal
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
 
-from prewrite.config.base import Section
+from pydantic import Field, field_validator
+
+from prewrite.config.base import Positive, Section, Word
+
+ALL_LINEAR = "all-linear"
+
+
+class LoraSettings(Section):
+    """An adapter (LoRA, Hu 2021, arXiv 2106.09685) that is trained in place of all weights (docs/adapters.md)."""
+
+    r: Positive = 16
+    """rank of the two matrices that are added to a weight"""
+    alpha: Positive = 32
+    """their product is scaled by alpha / r"""
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """of the adapter's input in training; the sampler has none, so the sampler's gap grows with it"""
+    target_modules: Annotated[list[Word], Field(min_length=1)] = [ALL_LINEAR]
+    """names of linear modules, or their ends, as ["q_proj", "v_proj"]; all-linear = each but the head"""
+    modules_to_save: list[Word] = []
+    """modules that are trained whole beside it and saved with it, as ["embed_tokens"] (a tied head goes with it)"""
+
+    @field_validator("target_modules", mode="before")
+    @classmethod
+    def _one_word(cls, given: Any) -> Any:
+        return [given] if given == ALL_LINEAR else given
+
+    def faults(self) -> Iterator[str]:
+        """Names that stand for two things."""
+        if ALL_LINEAR in self.target_modules and len(self.target_modules) > 1:
+            yield f"target_modules={self.target_modules}: {ALL_LINEAR} stands for all of them; leave out the others"
+        if both := sorted(set(self.target_modules) & set(self.modules_to_save)):
+            yield f"{', '.join(both)} stand in target_modules and in modules_to_save: take one of the two"
 
 
 class PolicySettings(Section):
@@ -28,3 +60,20 @@ class PolicySettings(Section):
     """keep master weights, gradients and optimizer state in CPU memory: 16 bytes a weight less on the GPUs, slower"""
     zero_stage: Literal[1, 3] | None = None
     """what ranks share: 1 optimizer state, 3 weights and gradients too; null = 3, or 1 on a lone rank that keeps all"""
+    lora: LoraSettings | None = None
+    """train an adapter in place of all weights; `{}` = one with the defaults of policy.lora, null = none"""
+    load_in_4bit: bool = False
+    """hold the frozen weights under the adapter in 4 bits (QLoRA: nf4, arXiv 2305.14314) while training"""
+
+    def faults(self) -> Iterator[str]:
+        """What 4-bit weights cannot be."""
+        if not self.load_in_4bit:
+            return
+        if self.lora is None:
+            yield "load_in_4bit without lora: weights in 4 bits are not trained; give policy.lora, as {}"
+        if self.zero_stage == 3 or self.offload_optimizer:
+            given = "zero_stage=3" if self.zero_stage == 3 else "offload_optimizer"
+            yield (
+                f"load_in_4bit with {given}: ZeRO-3 shares out weights, and of 4-bit ones trains nothing without a "
+                "word; leave it out: ZeRO-1, which 4-bit weights take by themselves, shares the adapter's state"
+            )

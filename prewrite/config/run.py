@@ -11,7 +11,7 @@ from prewrite.config.data import CustomTaskSettings, DataSettings
 from prewrite.config.evaluation import EvaluationSettings
 from prewrite.config.loss import LossSettings
 from prewrite.config.objective import refused_settings, sft_faults
-from prewrite.config.policy import PolicySettings
+from prewrite.config.policy import LoraSettings, PolicySettings
 from prewrite.config.reward import RewardSettings
 from prewrite.config.rollout import RolloutSettings
 from prewrite.config.selection import SelectionSettings
@@ -98,6 +98,11 @@ class Config(Section):
             yield "early_stopping_patience counts looks, and selection.eval_steps is 0: give eval_steps"
         if self.policy.offload_optimizer and self.policy.zero_stage == 1:
             yield "offload_optimizer with zero_stage=1: only zero_stage=3 offloads; leave zero_stage null"
+        if self.policy.lora and self.loss.sync_ref_model:
+            yield (
+                "sync_ref_model with policy.lora: the reference is the same model with its adapter off, which does not "
+                "move; leave sync_ref_model out"
+            )
         if self.stages and self.num_stages > 1:
             yield "num_stages is for stages of the same: leave it out, or leave `stages` out"
         if self.reset_model and len(self.stages) < 2 and self.num_stages < 2:
@@ -132,3 +137,5 @@ def sections() -> Iterator[tuple[str, type[BaseModel]]]:
     for name, info in Config.model_fields.items():
         if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
             yield name, info.annotation
+        if name == "policy":
+            yield "policy.lora", LoraSettings

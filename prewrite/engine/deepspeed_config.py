@@ -14,7 +14,7 @@ def deepspeed_config(settings: PolicySettings, training: TrainingSettings, world
     offload = {"offload_optimizer": {"device": "cpu", "pin_memory": on_gpu}} if settings.offload_optimizer else {}
     # A lone rank has nothing to share out, and ZeRO-3's hooks cost the host as much as the model's own operations.
     is_lone = world.size == 1 and not settings.offload_optimizer
-    stage = settings.zero_stage or (1 if is_lone else 3)
+    stage = settings.zero_stage or (1 if is_lone or settings.load_in_4bit else 3)
     return {
         # Micro-batches are counted by us (`Policy.backward`); for DeepSpeed every step is one.
         "train_micro_batch_size_per_gpu": training.per_device_train_batch_size,

@@ -13,11 +13,10 @@ Three hazards of DeepSpeed shape this file:
 """
 
 import contextlib
+import copy
 import io
 import itertools
 import logging
-import os
-import subprocess
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -35,7 +34,9 @@ from prewrite.algorithm.batching import Batch
 from prewrite.algorithm.logprobs import chunked_logprobs
 from prewrite.config import PolicySettings, TrainingSettings
 from prewrite.engine import distributed
+from prewrite.engine.adapter import Adapter, four_bits
 from prewrite.engine.chat_template import read_template
+from prewrite.engine.compiling import compile_layers, refuse_compiling_without_compiler
 from prewrite.engine.deepspeed_config import deepspeed_config
 from prewrite.engine.distributed import World
 from prewrite.engine.packed_attention import PACKED, Packing, refuse_packing
@@ -89,7 +90,8 @@ def _logit_shape(config: Any) -> dict[str, float]:
 
 
 class Policy:
-    """The model being trained, or, with trainable=False, a frozen copy of it (the reference of the KL term)."""
+    """The model being trained, whole or by an adapter, or, with trainable=False, a frozen copy of it (the reference of
+    the KL term). trained: the weights that training moves, by name."""
 
     def __init__(
         self,
@@ -99,22 +101,29 @@ class Policy:
         *,
         temperature: float,
         trainable: bool = True,
+        seed: int = 0,
+        weights: Path | None = None,
     ):
+        """seed: of a new adapter. weights: folder that `save` wrote, in place of the weights that settings name."""
         self.world = world
         refuse_compiling_without_compiler(settings)
         config = deepspeed_config(settings, training, world)
         # Alive while the model loads: under ZeRO-3 transformers then never loads a whole model a rank.
         keep_alive = HfDeepSpeedConfig(config)
-        lm = load_lm(settings)
+        is_adapted = settings.lora is not None and trainable
+        lm = load_lm(settings if is_adapted or weights is None else settings.model_copy(update={"model": str(weights)}))
         del keep_alive
+        self.adapter = Adapter(lm, settings.lora, seed=seed, weights=weights) if settings.lora and trainable else None
+        self.uses_adapter = True
         if settings.gradient_checkpointing and trainable:
             lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         if settings.torch_compile:
-            _compile_layers(lm)
+            compile_layers(lm)
         # A layer is gathered and released as a whole: ZeRO-3's hooks on each module inside cost more than small layers.
         if config["zero_optimization"]["stage"] == 3 and lm._no_split_modules:
             deepspeed.utils.set_z3_leaf_modules(lm, lm._no_split_modules)
         self.lm: Any = lm
+        self.trained = self.adapter.trained if self.adapter else dict(lm.named_parameters())
         self.model = LogprobModel(lm, temperature, training.logprob_chunk_tokens)
         if not trainable:
             config.pop("optimizer")
@@ -122,8 +131,10 @@ class Policy:
                 config["zero_optimization"]["stage"] = 0  # there is no optimizer's state to share out
             self.model.requires_grad_(False)
         with contextlib.redirect_stdout(io.StringIO()):  # DeepSpeed prints its memory at every step of the way
-            self.engine: Any = deepspeed.initialize(model=self.model, config=config)[0]
+            learners: Any = list(self.trained.values()) if trainable else None
+            self.engine: Any = deepspeed.initialize(model=self.model, model_parameters=learners, config=config)[0]
         self.engine.train(trainable)
+        self.is_trainable = trainable
 
     @property
     def is_partitioned(self) -> bool:
@@ -140,7 +151,18 @@ class Policy:
 
         num_chunks: head calls, the same on every rank (`prewrite.algorithm.logprobs.count_chunks`).
         """
-        return self.engine(batch, num_chunks, entropy_grad)
+        if self.adapter is None:
+            return self.engine(batch, num_chunks, entropy_grad)
+        if self.adapter.has_dropout:
+            self.lm.train(torch.is_grad_enabled())
+        with contextlib.nullcontext() if self.uses_adapter else self.adapter.off():
+            return self.engine(batch, num_chunks, entropy_grad)
+
+    def without_adapter(self) -> "Policy":
+        """The same model as it is below its adapter, for log-probs alone: it holds no weights of its own."""
+        below = copy.copy(self)
+        below.uses_adapter = False
+        return below
 
     def backward(self, loss: Tensor, *, last: bool) -> None:
         """Accumulates the gradient of one micro-batch's share of the step's loss; `last` closes the step."""
@@ -168,18 +190,21 @@ class Policy:
                 own.copy_(value)  # in place: DeepSpeed holds views of them
 
     def reset(self, settings: PolicySettings) -> float:
-        """Takes weights, float32 masters, moments and step back to the model that `settings` names. A collective.
+        """Takes what is trained, float32 masters, moments and step back to the model that `settings` names, an adapter
+        to its first weights. A collective.
 
-        Returns the sum of |w| over that model's weights, on every rank. UserError where it cannot be loaded.
+        Returns the sum of |w| over those weights, on every rank. UserError where it cannot be loaded.
         """
         writes = self.world.is_main or not self.is_partitioned  # below ZeRO-3 each rank has a copy of its own
         with distributed.together("loading the base model"):
-            base = list(load_lm(settings).parameters()) if writes else []
-        for own, value in itertools.zip_longest(self.lm.parameters(), base):
+            base = []
+            if writes:
+                base = self.adapter.initial if self.adapter else [one.data for one in load_lm(settings).parameters()]
+        for own, value in itertools.zip_longest(self.trained.values(), base):
             with deepspeed.zero.GatheredParameters([own], modifier_rank=0):
                 if writes:
-                    own.data.copy_(value.data)
-        if self.lm.training:
+                    own.data.copy_(value)
+        if self.is_trainable:
             self._forget_training()
         return distributed.broadcast(_sum_of_sizes(base))
 
@@ -192,9 +217,9 @@ class Policy:
                 value.zero_()  # in place: after a `state.clear()` ZeRO-1 goes on with the old moments
 
     def checksums(self) -> dict[str, float]:
-        """Sums of |w| in float64: of all weights, whole, and of this rank's masters. A collective."""
+        """Sums of |w| in float64: of what is trained, whole, and of this rank's masters. A collective."""
         weights = 0.0
-        for weight in self.lm.parameters():
+        for weight in self.trained.values():
             with deepspeed.zero.GatheredParameters([weight]):
                 weights += _sum_of_sizes([weight])
         return {"weights": weights, "masters": _sum_of_sizes(self._masters())}
@@ -204,6 +229,13 @@ class Policy:
         # Of ZeRO-3, of ZeRO-1 with bfloat16 weights, of ZeRO-1 with float32 weights.
         homes = ("fp32_partitioned_groups_flat", "fp32_groups_flat_partition", "single_partition_of_fp32_groups")
         return next(found for home in homes if (found := getattr(self.engine.optimizer, home, None)) is not None)
+
+    def save(self, folder: Path, weights: Mapping[str, Tensor]) -> None:
+        """Writes a folder of the model, or a peft one of its adapter. weights: `trained`, whole."""
+        if self.adapter is None:
+            self.lm.save_pretrained(folder, state_dict=weights)
+        else:
+            self.adapter.save(folder, weights)
 
     def mix_in(self, other: "Policy", share: float) -> None:
         """Moves these weights towards the other policy's: (1 - share) x own + share x other. A collective."""
@@ -248,6 +280,7 @@ def load_lm(settings: PolicySettings) -> Any:
             settings.model,
             dtype=DTYPES[settings.dtype],
             attn_implementation=settings.attn_implementation,
+            **four_bits(settings),
             **_origin(settings),
         )
     except (OSError, ValueError, RecursionError, SafetensorError) as error:
@@ -255,33 +288,6 @@ def load_lm(settings: PolicySettings) -> Any:
     if settings.attn_implementation == PACKED:
         refuse_packing(lm)
     return lm
-
-
-def refuse_compiling_without_compiler(settings: PolicySettings) -> None:
-    """UserError where layers are to be compiled and no compiler runs; costs little, so a run asks before it starts."""
-    compiler = os.environ.get("CXX", "g++")  # the one that torch will call
-    if settings.torch_compile and not compiler_runs(compiler):
-        raise UserError(
-            f"policy.torch_compile: torch needs a C++ compiler for it, and {compiler!r} does not run here: install it, "
-            "name another in the environment variable CXX, or set torch_compile to false"
-        )
-
-
-def compiler_runs(compiler: str) -> bool:
-    """Whether there is such a program and it answers; its headers may still be missing."""
-    try:
-        return subprocess.run([compiler, "--version"], capture_output=True, timeout=60).returncode == 0
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-
-
-def _compile_layers(lm: Any) -> None:
-    """Compiles what each decoder layer computes; its hooks (gathering under ZeRO-3, checkpointing) stay outside."""
-    layers = [module for module in lm.modules() if type(module).__name__ in (lm._no_split_modules or ())]
-    if not layers:
-        raise UserError(f"policy.torch_compile: {type(lm).__name__} does not name its decoder layers: set it to false")
-    for layer in layers:
-        layer.forward = torch.compile(layer.forward, dynamic=True)
 
 
 def _no_model(settings: PolicySettings, error: Exception) -> UserError:

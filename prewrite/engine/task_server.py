@@ -43,7 +43,7 @@ _CPU_ARGUMENTS = ["--enforce-eager", "--block-size", "32"]
 class TaskServer:
     """Context manager around the server that `settings` describe; `base_url` is its address.
 
-    It serves `settings.model` under that name. log_path: the server's output.
+    It serves `settings.model` under that name, an adapter's folder merged into its base. log_path: the server's output.
     Entering raises UserError where the folder is no model, the server ends at once, or it is not healthy in time.
     """
 
@@ -52,9 +52,8 @@ class TaskServer:
         self.port = free_port()
         self.base_url = f"http://127.0.0.1:{self.port}/v1"
         limit = settings.max_model_len
-        self._command = [
-            *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
-            *("--model", settings.model, "--served-model-name", settings.model),
+        self._arguments = [
+            *("--served-model-name", settings.model),
             *("--host", "127.0.0.1", "--port", str(self.port)),
             *("--generation-config", "vllm"),  # no sampling defaults of the model repo's
             *("--no-enable-log-requests", "--disable-log-stats", "--uvicorn-log-level", "warning"),
@@ -65,19 +64,24 @@ class TaskServer:
         self._env = _server_environment(os.environ, settings)
 
     def __enter__(self) -> "TaskServer":
-        refuse_no_model("task_model.model", self.settings.model)
-        self.log_path.parent.mkdir(parents=True, exist_ok=True)
-        with self.log_path.open("wb") as log:
-            self._guard = start_guarded(self._command, env=self._env, log=log)
-        try:
+        from prewrite.engine.adapter import whole_model
+
+        runs_its_code = "--trust-remote-code" in self.settings.server_args
+        with contextlib.ExitStack() as stack:  # closed here where the block is never entered, Ctrl-C included
+            whole = whole_model("task_model.model", self.settings.model, dtype=None, trust_remote_code=runs_its_code)
+            model = stack.enter_context(whole)
+            refuse_no_model("task_model.model", model)
+            self.log_path.parent.mkdir(parents=True, exist_ok=True)
+            command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model, *self._arguments]
+            with self.log_path.open("wb") as log:
+                self._guard = start_guarded(command, env=self._env, log=log)
+            stack.callback(end_guarded, self._guard)
             self._wait_until_healthy()
-        except BaseException:  # Ctrl-C included: __exit__ is not called for a block that was never entered
-            end_guarded(self._guard)
-            raise
+            self._open = stack.pop_all()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        end_guarded(self._guard)
+        self._open.close()
 
     @contextlib.contextmanager
     def blamed(self) -> Iterator[None]:

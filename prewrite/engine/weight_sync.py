@@ -1,13 +1,14 @@
 """Pushing the policy's weights into the sampler: the only path by which a step changes what is sampled next."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import deepspeed
 import torch
 from torch import Tensor, nn
 
+from prewrite.engine.adapter import Whole, alone, whole_weights
 from prewrite.engine.policy import Policy
 from prewrite.engine.sampler import Sampler
 
@@ -42,27 +43,37 @@ def push(policy: Policy, sampler: Sampler, *, checksum: bool = False) -> Push:
 
 
 def full_weights(module: nn.Module, bucket_numel: int = BUCKET_NUMEL) -> Iterator[tuple[str, Tensor]]:
-    """(name, whole tensor) of every parameter; tied weights once. A collective: exhaust it on each rank.
+    """(name, whole tensor) of every weight, an adapter merged into those it is on; tied ones once. See `gathered`."""
+    return gathered(whole_weights(module), bucket_numel)
+
+
+def trained_weights(policy: Policy) -> Iterator[tuple[str, Tensor]]:
+    """(name, whole tensor) of every weight that training moves, an adapter's by peft's names. See `gathered`."""
+    return gathered([alone(name, parameter) for name, parameter in policy.trained.items()])
+
+
+def gathered(weights: Sequence[Whole], bucket_numel: int = BUCKET_NUMEL) -> Iterator[tuple[str, Tensor]]:
+    """(name, whole tensor) of the weights. A collective: exhaust it on each rank.
 
     Gathered in buckets sized by `ds_numel`, since a collective for each parameter costs more than the bytes it moves.
     Below ZeRO-3 every rank holds them whole and there is nothing to gather. A yielded tensor must be copied or released
     before the iterator is gone.
     """
-    for bucket in _buckets(list(module.named_parameters()), bucket_numel):
-        with deepspeed.zero.GatheredParameters([parameter for _, parameter in bucket]):
-            for name, parameter in bucket:
-                yield name, parameter.data
+    for bucket in _buckets(weights, bucket_numel):
+        with deepspeed.zero.GatheredParameters([part for weight in bucket for part in weight.parts]):
+            for weight in bucket:
+                yield weight.name, weight.value()
 
 
-def _buckets(named: list[tuple[str, nn.Parameter]], limit: int) -> Iterator[list[tuple[str, nn.Parameter]]]:
-    bucket: list[tuple[str, nn.Parameter]] = []
+def _buckets(weights: Sequence[Whole], limit: int) -> Iterator[list[Whole]]:
+    bucket: list[Whole] = []
     size = 0
-    for name, parameter in named:
-        numel = getattr(parameter, "ds_numel", parameter.numel())
+    for weight in weights:
+        numel = sum(getattr(part, "ds_numel", part.numel()) for part in weight.parts)
         if bucket and size + numel > limit:
             yield bucket
             bucket, size = [], 0
-        bucket.append((name, parameter))
+        bucket.append(weight)
         size += numel
     if bucket:
         yield bucket

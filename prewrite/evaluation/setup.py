@@ -11,6 +11,7 @@ from prewrite.config import Config, TaskModelSettings
 from prewrite.config.loading import make_config, read_settings
 from prewrite.engine.forced_choice import Dialect
 from prewrite.errors import UserError
+from prewrite.model_folder import adapter_base
 from prewrite.tasks.base import Task
 from prewrite.tasks.configured import ConfiguredTasks
 from prewrite.tasks.examples import Empty
@@ -128,7 +129,8 @@ def _of_the_command_line(arguments: argparse.Namespace, *, is_alone: bool, has_c
 def _model_len(arguments: argparse.Namespace) -> int | None:
     """What the server started here has to hold: not the whole of a very long context, whose cache may not fit."""
     try:
-        own = json.loads(Path(arguments.model, "config.json").read_text(encoding="utf-8"))["max_position_embeddings"]
+        folder = adapter_base(arguments.model) or arguments.model
+        own = json.loads(Path(folder, "config.json").read_text(encoding="utf-8"))["max_position_embeddings"]
     except (OSError, ValueError, RecursionError, LookupError, TypeError):
         return None  # no folder, or one that the server will speak of
     return _LONGEST if isinstance(own, int) and own > _LONGEST else None

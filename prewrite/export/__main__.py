@@ -21,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         refuse_out(parsed.out)
         source = find_source(parsed.source)
         hub = Hub(parsed.push_to_hub, parsed.revision) if parsed.push_to_hub else None
-        export(source, parsed.out)
+        export(source, parsed.out, merge=parsed.merge)
         print(f"written: {parsed.out}, from {source.checkpoint}", flush=True)
         if hub is not None:
             again = f"{parsed.out} is whole; once more: hf upload {hub.repo} {parsed.out}"
@@ -41,6 +41,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     run = "runs/NAME (its newest whole checkpoint), or runs/NAME/checkpoints/step_N"
     parser.add_argument("source", type=Path, metavar="RUN_OR_CHECKPOINT", help=run)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="a folder that is not there, or empty")
+    parser.add_argument("--merge", action="store_true", help="an adapter and its base model as one whole model")
     parser.add_argument("--push-to-hub", metavar="REPO", help="NAME/REPO on the hub; the key is HF_TOKEN")
     parser.add_argument("--revision", metavar="R", help="the branch to push to, made where it is not there (main)")
     parsed = parser.parse_args(arguments)

@@ -9,12 +9,16 @@ from prewrite.report.folder import RunFolder, interval, number, text
 ENDS = 10  # steps whose mean reward stands for the start and for the end
 
 
-def model_card(name: str, checkpoint: str, run: RunFolder | None) -> str:
-    """Markdown, whatever the run's texts hold: instructions stand in indented blocks, which nothing can end."""
-    base = str(run.setting("policy", "model") or "") if run is not None else ""
+def model_card(name: str, checkpoint: str, run: RunFolder | None, adapter_on: str | None = None) -> str:
+    """Markdown, whatever the run's texts hold: instructions stand in indented blocks, which nothing can end.
+
+    adapter_on: the base model of an adapter's folder.
+    """
+    base = adapter_on or (str(run.setting("policy", "model") or "") if run is not None else "")
+    library = "peft" if adapter_on else "transformers"
     is_sft = run is not None and run.config.get("method") == "sft"
     tags = ["prewrite", "sft" if is_sft else "grpo"]
-    head = {"library_name": "transformers", "pipeline_tag": "text-generation", "tags": tags}
+    head = {"library_name": library, "pipeline_tag": "text-generation", "tags": tags}
     if base.count("/") == 1 and base[0] not in "./~" and not Path(base).exists():
         head["base_model"] = base
     lines = ["---", *(f"{key}: {json.dumps(value)}" for key, value in head.items()), "---", f"# {_inline(name)}", ""]

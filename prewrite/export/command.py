@@ -6,35 +6,48 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prewrite.config import PolicySettings
-from prewrite.engine.policy import load_lm, load_tokenizer, quiet_libraries
+from prewrite.engine.adapter import copy_adapter, write_merged
+from prewrite.engine.policy import DTYPES, load_lm, load_tokenizer, quiet_libraries
 from prewrite.errors import UserError
 from prewrite.export.card import model_card
+from prewrite.model_folder import adapter_base
 from prewrite.report.folder import read_folder
 from prewrite.training.checkpoint import newest_whole
 
 
 @dataclass(frozen=True)
 class Source:
-    """checkpoint: a model folder. run: the run that it came from; None for a model folder by itself."""
+    """checkpoint: a model folder, or an adapter's. run: the run that it came from; None for a folder by itself."""
 
     checkpoint: Path
     run: Path | None
 
 
-def export(source: Source, out: Path) -> None:
+def export(source: Source, out: Path, *, merge: bool = False) -> None:
     """Writes the folder: weights in bfloat16 (safetensors; tied ones once), tokenizer with its chat template,
-    generation config, README.md. Whole or not at all. Raises UserError."""
-    settings = PolicySettings(model=str(source.checkpoint), dtype="bfloat16", attn_implementation="sdpa")
+    generation config, README.md. An adapter's folder stays one (peft), or is merged into its base model. Whole or not
+    at all. Raises UserError."""
+    given = str(source.checkpoint)
+    settings = PolicySettings(model=given, dtype="bfloat16", attn_implementation="sdpa")
     quiet_libraries()
-    tokenizer = load_tokenizer(settings)
+    base = adapter_base(given)
+    if merge and base is None:
+        raise UserError(f"--merge: {given} is a whole model, and holds no adapter; leave --merge out")
     draft = out.with_name(f".{out.name}.part")
     try:
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
-        load_lm(settings).save_pretrained(draft)
-        tokenizer.save_pretrained(draft)
+        if base is None:
+            tokenizer = load_tokenizer(settings)
+            load_lm(settings).save_pretrained(draft)
+            tokenizer.save_pretrained(draft)
+        elif merge:
+            write_merged("--merge", given, draft, dtype=DTYPES["bfloat16"], trust_remote_code=False)
+        else:
+            copy_adapter(source.checkpoint, draft)
         run = read_folder(source.run) if source.run else None
-        (draft / "README.md").write_text(model_card(out.name, source.checkpoint.name, run), encoding="utf-8")
+        card = model_card(out.name, source.checkpoint.name, run, adapter_on=None if merge else base)
+        (draft / "README.md").write_text(card, encoding="utf-8")
         if out.exists():
             out.rmdir()
         os.replace(draft, out)
@@ -54,10 +67,10 @@ def find_source(given: Path) -> Source:
         if broken:
             print(f"checkpoints that are broken are passed over{told}", flush=True)
         return Source(checkpoint.folder, given)
-    if not (given / "config.json").is_file():
+    if not (given / "config.json").is_file() and adapter_base(str(given)) is None:
         raise UserError(
-            f"{given}: neither a run folder (it holds checkpoints/) nor a model folder (it holds config.json): give "
-            "runs/NAME, or runs/NAME/checkpoints/step_N"
+            f"{given}: neither a run folder (it holds checkpoints/) nor a model's (it holds config.json, or as an "
+            "adapter's adapter_config.json): give runs/NAME, or runs/NAME/checkpoints/step_N"
         )
     run = given.absolute().parent.parent
     return Source(given, run if given.absolute().parent.name == "checkpoints" else None)

@@ -15,7 +15,8 @@ from prewrite.asking.guards import quotes_request
 from prewrite.config import PolicySettings, RolloutSettings
 from prewrite.config.loading import load_config
 from prewrite.engine import distributed
-from prewrite.engine.policy import load_tokenizer, quiet_libraries
+from prewrite.engine.adapter import whole_model
+from prewrite.engine.policy import DTYPES, load_tokenizer, quiet_libraries
 from prewrite.engine.sampler import Sampler
 from prewrite.errors import UserError
 from prewrite.tasks.files import read_instruction_rows
@@ -44,10 +45,13 @@ def rewrite(arguments: argparse.Namespace) -> list[Written]:
     if out.is_dir() or not os.access(out.parent, os.W_OK):
         raise UserError(f"{out}: cannot be written; give a file in a folder that exists and is writable, with --out")
     quiet_libraries()
-    requests = build_requests(rows, tokenizer := load_tokenizer(policy), rollout)
     counts = [arguments.samples or 1] * len(rows)
-    with _sampler(policy, rollout, tokenizer, seed) as sampler:
-        samples = sampler.sample(requests, counts, greedy=arguments.samples is None)
+    dtype, runs_its_code = DTYPES[policy.dtype], policy.trust_remote_code
+    with whole_model("--rewriter", policy.model, dtype=dtype, trust_remote_code=runs_its_code) as folder:
+        policy = policy.model_copy(update={"model": folder})
+        requests = build_requests(rows, tokenizer := load_tokenizer(policy), rollout)
+        with _sampler(policy, rollout, tokenizer, seed, arguments.rewriter) as sampler:
+            samples = sampler.sample(requests, counts, greedy=arguments.samples is None)
     return [_written(row, own, rollout.meta_instruction) for row, own in zip(rows, samples, strict=True)]
 
 
@@ -118,11 +122,13 @@ def _settings(arguments: argparse.Namespace) -> tuple[PolicySettings, RolloutSet
 
 
 @contextlib.contextmanager
-def _sampler(policy: PolicySettings, rollout: RolloutSettings, tokenizer: Any, seed: int) -> Iterator[Sampler]:
+def _sampler(
+    policy: PolicySettings, rollout: RolloutSettings, tokenizer: Any, seed: int, name: str
+) -> Iterator[Sampler]:
     world = distributed.start()
     with contextlib.ExitStack() as stack:
         stack.callback(distributed.stop)
-        print(f"loading the rewriter, {policy.model}, into a vLLM engine, about a minute", flush=True)
+        print(f"loading the rewriter, {name}, into a vLLM engine, about a minute", flush=True)
         sampler = Sampler(policy, rollout, tokenizer, world, seed=seed)
         stack.callback(sampler.close)
         yield sampler

@@ -1,6 +1,7 @@
 """What a run opens once, whatever its stages bring: models, the sampler's engine, the task model, the run folder."""
 
 import contextlib
+import functools
 import math
 import random
 import time
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from prewrite.config import Config, PolicySettings
+from prewrite.config import Config
 from prewrite.engine import agreement, distributed
 from prewrite.engine.answer_log import AnswerLog
 from prewrite.engine.distributed import World
@@ -86,14 +87,15 @@ def open_engines(
             engine = "" if config.method == "sft" else ", and its vLLM engine, about another minute"
             print(f"loading the policy, {config.policy.model}{engine}", flush=True)
         temperature = config.rollout.temperature
-        weights = _weights_in(config.policy, checkpoint.folder) if checkpoint else config.policy
-        policy = Policy(weights, config.training, world, temperature=temperature)
+        weights = checkpoint.folder if checkpoint else None
+        make = functools.partial(Policy, config.policy, config.training, world, temperature=temperature)
+        policy = make(seed=config.seed, weights=weights)
         reference = None
-        if config.loss.beta:
-            weights = config.policy
-            if checkpoint and config.loss.sync_ref_model:
-                weights = _weights_in(config.policy, checkpoint.folder / REFERENCE)
-            reference = Policy(weights, config.training, world, temperature=temperature, trainable=False)
+        if config.loss.beta and config.policy.lora:
+            reference = policy.without_adapter()
+        elif config.loss.beta:
+            moved = weights / REFERENCE if weights and config.loss.sync_ref_model else None
+            reference = make(trainable=False, weights=moved)
         sampler = None
         if config.method == "grpo":
             sampler = Sampler(config.policy, config.rollout, tokenizer, world, seed=config.seed)
@@ -138,10 +140,6 @@ def _log_answers(task_model: TaskModel, rank: int, folder: Path) -> None:
         raise UserError(f"{folder / name}: cannot be written ({error}); set task_model.log_answers_mib 0") from error
 
 
-def _weights_in(settings: PolicySettings, folder: Path) -> PolicySettings:
-    return settings.model_copy(update={"model": str(folder)})
-
-
 @contextlib.contextmanager
 def _task_model(config: Config, journal: Journal | None) -> Iterator[TaskModel]:
     """The task model at its endpoint, or behind a server that rank 0 starts."""
@@ -171,8 +169,8 @@ def full_memory_told() -> Iterator[None]:
         fault = UserError(
             f"the GPU's memory is full: {str(error).split('. ')[0]}. What takes less of it: "
             "training.max_tokens_per_micro_batch or per_device_train_batch_size lower, logprob_chunk_tokens lower, "
-            "policy.gradient_checkpointing, policy.offload_optimizer, policy.zero_stage 3 on several GPUs, "
-            "rollout.sleep_level 1, and a smaller kv_cache_gib or gpu_memory_utilization in rollout and task_model"
+            "policy.gradient_checkpointing, policy.lora, policy.offload_optimizer, policy.zero_stage 3 on several "
+            "GPUs, rollout.sleep_level 1, a smaller kv_cache_gib or gpu_memory_utilization in rollout and task_model"
         )
         fault.on_every_rank = False
         raise fault from error

@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from prewrite.config import Config
 from prewrite.engine import distributed
 from prewrite.engine.policy import Policy
-from prewrite.engine.weight_sync import full_weights
+from prewrite.engine.weight_sync import trained_weights
 from prewrite.errors import RankFailure, UserError
 from prewrite.training.callbacks import Callback, TrainingState, policy_score
 from prewrite.training.checkpoint import MANIFEST, REFERENCE, Checkpoint, all_in, facts_of, generators, rank_file
@@ -80,8 +80,8 @@ def _write(draft: Path, config: Config, engines: Engines, progress: Progress, sc
         hashes[rank_file(world)] = facts_of(draft / rank_file(world))
         if journal is not None:
             if moving is not None:
-                moving.lm.save_pretrained(draft / REFERENCE, state_dict=reference)
-            engines.policy.lm.save_pretrained(draft, state_dict=weights)
+                moving.save(draft / REFERENCE, reference)
+            engines.policy.save(draft, weights)
             engines.tokenizer.save_pretrained(draft)
             (draft / "progress.json").write_bytes(progress.to_json())
             state = {"step": progress.step, "ranks": world.size, "lines": journal.sizes(), "score": score}
@@ -99,9 +99,9 @@ def _write(draft: Path, config: Config, engines: Engines, progress: Progress, sc
 
 
 def _gathered(policy: Policy) -> dict[str, torch.Tensor]:
-    """Every weight on rank 0; tied ones once, as the architecture's own save has them."""
+    """Every weight that is trained, on rank 0; tied ones once, as the architecture's own save has them."""
     weights = {}
-    for name, weight in full_weights(policy.lm):
+    for name, weight in trained_weights(policy):
         if policy.world.is_main:
             weights[name] = weight.detach().cpu().clone()
     return weights

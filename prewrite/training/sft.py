@@ -104,6 +104,8 @@ class SFTTrainer(Loop):
         losses = [loss for line in lines if line and (loss := json.loads(line).get("dev_loss")) is not None]
         told = f"loss of {len(self.stage.held_out)} held-out rows: {losses[0]:.4f} before, {losses[-1]:.4f} after"
         checkpoint = journal.folder / "checkpoints" / f"step_{self.progress.step:06d}"
+        if self.config.policy.lora:
+            return f"{told}\nGRPO starts from it merged: python -m prewrite.export {checkpoint} --merge --out DIR"
         return f"{told}\nGRPO starts from it with --set policy.model={checkpoint}"
 
     def _batch(self, rows: Sequence[TokenRow]) -> Batch:

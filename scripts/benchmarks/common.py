@@ -30,10 +30,14 @@ MAX_PROMPT_LENGTH = 512
 NOWHERE = "http://127.0.0.1:9/v1"  # a task model that is never asked
 MEMORY_LOOK_SECONDS = 0.05
 DUMMY_SHAPES: dict[str, dict[str, Any]] = {
-    "tiny": dict(hidden_size=128, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4),
-    "1.5b": dict(hidden_size=1536, intermediate_size=8960, num_hidden_layers=28, num_attention_heads=12),
-}  # Qwen2.5's 1.5B, and the same in small for a machine without a GPU; both with 2 key-value heads and a tied head
-DUMMY_VOCABULARY = {"1.5b": 151_936}  # tiny: the tokenizer's own
+    "tiny": dict(hidden_size=128, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4,
+                 num_key_value_heads=2, tie_word_embeddings=True),
+    "1.5b": dict(hidden_size=1536, intermediate_size=8960, num_hidden_layers=28, num_attention_heads=12,
+                 num_key_value_heads=2, tie_word_embeddings=True, vocab_size=151_936),
+    "7b": dict(hidden_size=3584, intermediate_size=18_944, num_hidden_layers=28, num_attention_heads=28,
+               num_key_value_heads=4, tie_word_embeddings=False, vocab_size=152_064),
+}  # fmt: skip
+"""Qwen2.5's 1.5B and 7B; tiny, with the tokenizer's own vocabulary, is for a machine without a GPU."""
 Length = tuple[int, int]
 Columns = Mapping[str, Mapping[str, float | None]]  # by heading, then by measure
 
@@ -77,11 +81,9 @@ def model_folder(arguments: argparse.Namespace, folder: Path) -> str:
         return arguments.model
     target = folder / f"dummy-{arguments.dummy}"
     tokenizer = load_tokenizer(PolicySettings(model=arguments.tokenizer))
+    shape = {"vocab_size": len(tokenizer)} | DUMMY_SHAPES[arguments.dummy]
     config = transformers.Qwen2Config(
-        **DUMMY_SHAPES[arguments.dummy],
-        num_key_value_heads=2,
-        tie_word_embeddings=True,
-        vocab_size=DUMMY_VOCABULARY.get(arguments.dummy, len(tokenizer)),
+        **shape,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
@@ -202,8 +204,9 @@ class PhaseMeter:
 class TrainingFlops:
     """Floating-point operations of a forward and backward pass that the algorithm needs.
 
-    Recomputed activations and padding are no part of it; the backward pass counts twice the forward. The output head
-    runs on completion tokens alone. Attention is causal: half of the length's square.
+    Recomputed activations and padding are no part of it; the backward pass counts twice the forward, but once for a
+    weight that is frozen. The output head runs on completion tokens alone. Attention is causal: half of the length's
+    square. An adapter's own operations are left out: some percent of its layers'.
     """
 
     per_position: int
@@ -211,8 +214,9 @@ class TrainingFlops:
     per_squared_position: int
 
     @classmethod
-    def of(cls, model: str) -> "TrainingFlops":
-        """For a model folder; no weights are loaded."""
+    def of(cls, model: str, *, is_frozen: bool = False) -> "TrainingFlops":
+        """For a model folder; no weights are loaded. is_frozen: an adapter is trained in place of the weights."""
+        of_weight = 4 if is_frozen else 6
         config = transformers.AutoConfig.from_pretrained(model)
         with torch.device("meta"):
             lm = transformers.AutoModelForCausalLM.from_config(config)
@@ -220,8 +224,8 @@ class TrainingFlops:
         linears = [module for module in lm.modules() if isinstance(module, torch.nn.Linear) and module is not head]
         head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         return cls(
-            6 * sum(linear.weight.numel() for linear in linears),
-            6 * head.weight.numel(),
+            of_weight * sum(linear.weight.numel() for linear in linears),
+            of_weight * head.weight.numel(),
             6 * config.num_hidden_layers * config.num_attention_heads * head_dim,
         )
 

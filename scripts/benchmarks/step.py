@@ -4,12 +4,16 @@
     python -m scripts.benchmarks.step --dummy 1.5b --tokenizer FOLDER --gradient-checkpointing
     deepspeed --num_accelerators 2 --module scripts.benchmarks.step --model FOLDER      the same work on each of 2 GPUs
 
+    python -m scripts.benchmarks.step --dummy 7b --tokenizer FOLDER --gradient-checkpointing --set policy.lora.r=16
+
 Both sides: loss dapo, beta 0, AdamW, bf16, temperature 1, a reward that costs nothing, the same prompts and the same
-bytes of KV cache. The peer runs first, in a process of its own, on one GPU, where `pip install trl` was run.
+bytes of KV cache; with policy.lora the same adapter, peft's on both. The peer runs first, in a process of its own, on
+one GPU, where `pip install trl` was run.
 """
 
 import argparse
 import contextlib
+import functools
 import importlib.util
 import json
 import os
@@ -171,15 +175,16 @@ def slowest_rollouts(ranks: Sequence[Sequence[dict[str, float]]]) -> list[dict[s
     return steps
 
 
-def measure_peer(arguments: argparse.Namespace, model: str, problems: Sequence[str], folder: Path) -> Measured:
-    """The peer's side, in a process of its own, so that each side has the device for itself."""
+def measure_peer(arguments: argparse.Namespace, config: Config, problems: Sequence[str], folder: Path) -> Measured:
+    """The peer's side, in a process of its own, so that each side has the device for itself. config: of our side."""
     workload, result = folder / "peer_workload.json", folder / "peer_result.json"
     names = ("prompts", "generations", "completion", "steps", "warmup", "gradient_checkpointing", "peer_micro_batch")
     chosen = {name: getattr(arguments, name) for name in names}
     workload.write_text(json.dumps({
-        **chosen, "model": model, "problems": list(problems), "output_dir": str(folder / "peer"),
+        **chosen, "model": config.policy.model, "problems": list(problems), "output_dir": str(folder / "peer"),
         "max_model_len": MAX_PROMPT_LENGTH + arguments.completion,
         "kv_cache_bytes": int(arguments.kv_cache_gib * 2**30),
+        "lora": config.policy.lora.model_dump() if config.policy.lora else None,
     }), encoding="utf-8")  # fmt: skip
     command = [sys.executable, "-m", "scripts.benchmarks.step_peer", str(workload), str(result)]
     subprocess.run(command, cwd=ROOT, check=True)
@@ -253,23 +258,24 @@ def main() -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         # Before this process touches a device: what it holds there would count for the peer.
         model = model_folder(arguments, folder) if is_main else None
+        make = functools.partial(
+            bench_config, arguments, folder=folder, gradient_checkpointing=arguments.gradient_checkpointing,
+            max_steps=counted + 1, max_tokens_per_micro_batch=arguments.micro_batch_tokens,
+        )  # fmt: skip
         peer = None
         if world_size == 1 and has_peer:
-            peer = measure_peer(arguments, str(model), problems[: arguments.prompts * counted], folder)
+            peer = measure_peer(arguments, make(model=str(model)), problems[: arguments.prompts * counted], folder)
             told = [f"{sum(phases.values()):.3f}" for phases in peer.seconds]
             print(f"TRL's steps: {' '.join(told)} s", file=sys.stderr, flush=True)
         world = distributed.start()
         stack.callback(distributed.stop)
-        config = bench_config(
-            arguments, distributed.broadcast(model), folder, gradient_checkpointing=arguments.gradient_checkpointing,
-            max_steps=counted + 1, max_tokens_per_micro_batch=arguments.micro_batch_tokens,
-        )  # fmt: skip
+        config = make(model=distributed.broadcast(model))
         bf16_rate = matmul_flops_per_second()
         torch.cuda.empty_cache()
         ours = measure_ours(config, world, problems, arguments.warmup)
         if ours is None:
             return
-        flops = TrainingFlops.of(config.policy.model)
+        flops = TrainingFlops.of(config.policy.model, is_frozen=config.policy.lora is not None)
         mine, theirs = (None if side is None else summary(side, flops, bf16_rate, arguments.kv_cache_gib, world_size)
                         for side in (ours, peer))  # fmt: skip
         report(arguments, mine, theirs, bf16_rate, world_size)

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from datasets import Dataset
+from peft import LoraConfig
 from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 from trl.generation import vllm_generation
@@ -55,6 +56,17 @@ def main() -> None:
         lengths.append([(len(request), len(ids)) for request, ids in zip(requests, completion_ids, strict=True)])
         return [parity(ids) for ids in completion_ids]
 
+    adapter = None
+    if lora := workload["lora"]:
+        targets = lora["target_modules"]
+        adapter = LoraConfig(
+            task_type="CAUSAL_LM",
+            r=lora["r"],
+            lora_alpha=lora["alpha"],
+            lora_dropout=lora["dropout"],
+            target_modules=targets[0] if targets == ["all-linear"] else targets,
+            modules_to_save=lora["modules_to_save"] or None,
+        )
     # GRPOConfig has no setting for the bytes of the KV cache, which must be the same on both sides.
     vllm_generation.LLM = functools.partial(vllm_generation.LLM, kv_cache_memory_bytes=workload["kv_cache_bytes"])
     with PhaseMeter() as meter:
@@ -66,6 +78,7 @@ def main() -> None:
                 [{"prompt": [{"role": "user", "content": problem}]} for problem in workload["problems"]]
             ),
             callbacks=[ends],
+            peft_config=adapter,
             args=GRPOConfig(
                 output_dir=workload["output_dir"],
                 max_steps=workload["warmup"] + workload["steps"],

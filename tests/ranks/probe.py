@@ -3,10 +3,14 @@
 deepspeed --num_accelerators 2 tests/ranks/probe.py MODEL OUT.json [DTYPE SLEEP_LEVEL]
 """
 
+import copy
 import dataclasses
+import hashlib
+import importlib.util
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import deepspeed
 import torch
@@ -14,11 +18,12 @@ from deepspeed.utils import safe_get_full_grad
 
 from prewrite.algorithm.batching import Batch, collate
 from prewrite.algorithm.logprobs import count_chunks
-from prewrite.config import LossSettings, PolicySettings, RolloutSettings, TrainingSettings
+from prewrite.config import LoraSettings, LossSettings, PolicySettings, RolloutSettings, TrainingSettings
 from prewrite.engine import distributed
-from prewrite.engine.policy import Policy, load_tokenizer
+from prewrite.engine.adapter import Adapter
+from prewrite.engine.policy import Policy, load_lm, load_tokenizer
 from prewrite.engine.sampler import Sampler
-from prewrite.engine.weight_sync import push
+from prewrite.engine.weight_sync import push, trained_weights
 from prewrite.errors import UserError
 from prewrite.training.rollout import build_requests, roll_out
 from prewrite.training.update import Updater
@@ -39,6 +44,14 @@ KINDS: dict[str, dict] = {
     "ZeRO-1, bfloat16": {"zero_stage": 1, "dtype": "bfloat16"},
 }
 COMPILED = {"zero_stage": 3, "torch_compile": True, "gradient_checkpointing": True}
+LORA = LoraSettings(r=4, alpha=8, modules_to_save=["embed_tokens"])
+LORA_KINDS: dict[str, dict] = {"ZeRO-3": {"zero_stage": 3}, "ZeRO-1": {"zero_stage": 1}}
+IN_4_BITS = {"load_in_4bit": True}
+LORA_WATCHED = (
+    f"base_model.model.{EMBEDDING.replace('.weight', '.modules_to_save.default.weight')}",
+    "base_model.model.model.layers.1.mlp.down_proj.lora_A.default.weight",
+    "base_model.model.model.layers.3.self_attn.q_proj.lora_B.default.weight",
+)
 CUTS = {
     "4": {"per_device_train_batch_size": 4},
     "1": {"per_device_train_batch_size": 1},
@@ -66,7 +79,7 @@ def main(model: str, out: str, dtype: str = "float32", sleep_level: str = "0") -
         other = Policy(changed, training, world, temperature=TEMPERATURE)
         batch = example_batch(tokenizer)
         losses = [loss_of(other, batch)]
-        report["gradients"][kind] = gradients(other, batch, CUTS if kind == "ZeRO-3" else ("1",))
+        report["gradients"][kind] = gradients(other, batch, CUTS if kind == "ZeRO-3" else ("1",), WATCHED)
         sums = [weight_sum(other)]
         update(other, batch, "1", LEARNING_RATE)
         sums.append(weight_sum(other))
@@ -79,7 +92,11 @@ def main(model: str, out: str, dtype: str = "float32", sleep_level: str = "0") -
         if kind in ("ZeRO-3", "ZeRO-1, bfloat16"):  # DeepSpeed looks for overflow in other places
             report["refusals"][kind] = distributed.gather(refusals(other, batch))
     policy = Policy(settings, training, world, temperature=TEMPERATURE)
-    report |= push_proof(policy, settings, tokenizer, int(sleep_level))
+    rollout = rollout_settings(int(sleep_level))
+    sampler = Sampler(settings, rollout, tokenizer, world, seed=1)
+    report |= push_proof(policy, sampler)
+    report["lora"] = lora_proofs(settings, sampler, Path(out).with_suffix(".adapter"))
+    sampler.close()
     if world.is_main:
         with open(out, "w", encoding="utf-8") as file:
             json.dump(report, file)
@@ -95,17 +112,18 @@ def example_batch(tokenizer) -> Batch:
     return collate(samples, [1.0, -0.5, 0.3, -0.8], pad_token_id=tokenizer.pad_token_id or 0)
 
 
-def gradients(policy: Policy, batch: Batch, cuts: Iterable[str]) -> dict[str, dict[str, list[float]]]:
+def gradients(
+    policy: Policy, batch: Batch, cuts: Iterable[str], watched: Sequence[str]
+) -> dict[str, dict[str, list[float]]]:
     """A few entries and the norm of each watched gradient, for each cut into micro-batches."""
-    parameters = dict(policy.lm.named_parameters())
     found: dict[str, dict[str, list[float]]] = {}
     take_step = policy.step
     cut = ""
 
     def look_and_step(learning_rate: float) -> float:
-        for name in WATCHED:
-            gradient = safe_get_full_grad(parameters[name]).float()
-            looked_at = (gradient[list(PROMPT)] if name == EMBEDDING else gradient).flatten()
+        for name in watched:
+            gradient = safe_get_full_grad(policy.trained[name]).float()
+            looked_at = (gradient[list(PROMPT)] if "embed_tokens" in name else gradient).flatten()
             entries = looked_at[:: max(1, len(looked_at) // 50)].tolist()
             found.setdefault(cut, {})[name] = [float(gradient.norm()), *entries]
         return take_step(learning_rate)
@@ -117,9 +135,12 @@ def gradients(policy: Policy, batch: Batch, cuts: Iterable[str]) -> dict[str, di
     return found
 
 
-def update(policy: Policy, batch: Batch, cut: str, learning_rate: float, **loss: str) -> None:
+def update(
+    policy: Policy, batch: Batch, cut: str, learning_rate: float, reference: Policy | None = None, **loss: str
+) -> None:
     training = TrainingSettings(max_steps=1, logprob_chunk_tokens=CHUNK_TOKENS, **CUTS[cut])
-    updater = Updater(policy, None, LossSettings(**loss), training, max_completion_length=64, rollouts_per_step=4)
+    settings = LossSettings(beta=0.0 if reference is None else 0.04, **loss)
+    updater = Updater(policy, reference, settings, training, max_completion_length=64, rollouts_per_step=4)
     list(updater.updates(batch, lambda: learning_rate, 3))
 
 
@@ -169,13 +190,87 @@ def weight_sum(policy: Policy) -> float:
         return sum(float(weight.detach().double().abs().sum()) for weight in parameters)
 
 
-def push_proof(policy: Policy, settings: PolicySettings, tokenizer, sleep_level: int) -> dict:
-    """The sampler gap of every step, each rank's; that of the second step without its push; and the ranks' texts.
+def lora_proofs(settings: PolicySettings, sampler: Sampler, folder: Path) -> dict:
+    """Of adapters, by kind: what `main` looks at of whole weights, the loss as it is trained on, what is trained in
+    numbers, and a hash of the frozen weights before and after; all from one adapter that is not zero."""
+    tokenizer, settings = sampler.tokenizer, settings.model_copy(update={"lora": LORA})
+    training = TrainingSettings(max_steps=1, logprob_chunk_tokens=CHUNK_TOKENS)
+    world = distributed.start()
+    if world.is_main:
+        write_adapter(settings, folder)
+    distributed.gather(None)  # until it is there
+    has_4_bits = importlib.util.find_spec("bitsandbytes") is not None
+    report: dict = {part: {} for part in ("gradients", "resets", "losses", "numbers", "frozen", "pushes", "resumed")}
+    for kind, change in (LORA_KINDS | ({"4 bits": IN_4_BITS} if has_4_bits else {})).items():
+        changed = settings.model_copy(update=change)
+        policy = Policy(changed, training, world, temperature=TEMPERATURE, weights=folder)
+        frozen = [hash_of_frozen(policy)]
+        batch = example_batch(tokenizer)
+        report["gradients"][kind] = gradients(policy, batch, CUTS if kind == "ZeRO-3" else ("1",), LORA_WATCHED)
+        below, losses = policy.without_adapter(), [loss_of(policy, batch)]
+        losses.append(loss_of(below, batch))
+        update(policy, dataclasses.replace(batch, advantage_B=torch.ones(4)), "1", LEARNING_RATE, reference=below)
+        losses += [loss_of(policy, batch), loss_of(below, batch)]
+        report["losses"][kind] = distributed.gather(losses)
+        if kind == "ZeRO-3" or (kind == "4 bits" and world.size == 1):
+            report["pushes"][kind] = push_proof(policy, sampler)
+        if kind != "4 bits":  # ZeRO-1, as without them
+            policy.reset(changed)
+            losses = [loss_of(policy, batch)]
+            update(policy, batch, "1", LEARNING_RATE)
+            report["resets"][kind] = distributed.gather(reset_proof(policy, changed, batch, losses))
+        if kind == "ZeRO-3":
+            report["resumed"][kind] = resume_proof(policy, changed, batch, folder.with_suffix(".checkpoint"))
+        masters = sum(part["master"].numel() for part in policy.optimizer_state())
+        trained = sum(getattr(weight, "ds_numel", weight.numel()) for weight in policy.trained.values())
+        report["numbers"][kind] = [trained, sum(distributed.gather(masters))]
+        frozen.append(hash_of_frozen(policy))
+        report["frozen"][kind] = distributed.gather(frozen)
+    return report
 
-    Checksums are sums of |w|: of the trainer's weights, of those pushed, and, on a GPU, of the engine's own.
-    """
-    world = policy.world
-    rollout = RolloutSettings(
+
+def resume_proof(policy: Policy, settings: PolicySettings, batch: Batch, folder: Path) -> list[float]:
+    """Sums of |w| of what is trained: now, a step later, and a step after what a checkpoint holds of now was read."""
+    world, sums = policy.world, [policy.checksums()["weights"]]
+    weights = {name: weight.detach().cpu().clone() for name, weight in trained_weights(policy)}
+    if world.is_main:
+        folder.mkdir()
+        policy.save(folder, weights)
+    state = copy.deepcopy(policy.optimizer_state())
+    training = TrainingSettings(max_steps=1, logprob_chunk_tokens=CHUNK_TOKENS)
+    distributed.gather(None)  # until it is there
+    resumed = Policy(settings, training, world, temperature=TEMPERATURE, weights=folder)
+    resumed.load_optimizer_state(state)
+    for one in (policy, resumed):
+        update(one, batch, "1", LEARNING_RATE)
+        sums.append(one.checksums()["weights"])
+    return sums
+
+
+def write_adapter(settings: PolicySettings, folder: Path) -> None:
+    """A peft folder of an adapter whose second matrices are not zero, as `Policy` writes one."""
+    adapter = Adapter(load_lm(settings), LORA, seed=1)
+    folder.mkdir()
+    generator = torch.Generator().manual_seed(1)
+    weights = {
+        name: weight.data + 0.02 * torch.randn(weight.shape, generator=generator, dtype=torch.float32)
+        for name, weight in adapter.trained.items()
+    }
+    adapter.save(folder, weights)
+
+
+def hash_of_frozen(policy: Policy) -> str:
+    """Of every bit of the weights that are not trained, whole. A collective."""
+    digest, trained = hashlib.sha256(), {id(weight) for weight in policy.trained.values()}
+    for weight in policy.lm.parameters():
+        if id(weight) not in trained:
+            with deepspeed.zero.GatheredParameters([weight]):
+                digest.update(weight.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def rollout_settings(sleep_level: int) -> RolloutSettings:
+    return RolloutSettings(
         temperature=TEMPERATURE,
         max_prompt_length=512,
         max_completion_length=16,
@@ -184,7 +279,14 @@ def push_proof(policy: Policy, settings: PolicySettings, tokenizer, sleep_level:
         enforce_eager=True,
         gpu_memory_utilization=0.1,  # several tests may share a card
     )
-    sampler = Sampler(settings, rollout, tokenizer, world, seed=1)
+
+
+def push_proof(policy: Policy, sampler: Sampler) -> dict:
+    """The sampler gap of every step, each rank's; that of the second step without its push; and the ranks' texts.
+
+    Checksums are sums of |w|: of the trainer's weights, of those pushed, and, on a GPU, of the engine's own.
+    """
+    world, tokenizer, rollout = policy.world, sampler.tokenizer, sampler.settings
     row = InstructionRow("Classify the sentiment of the sentence.", "sentiment", information=LONG_INFORMATION)
     requests = build_requests([row], tokenizer, rollout)
 
@@ -220,7 +322,7 @@ def push_proof(policy: Policy, settings: PolicySettings, tokenizer, sleep_level:
         pushed.append(push(policy, sampler, checksum=True).checksum)
         in_engine.append(engine_checksum())
     gaps.append(sample_and_gap()[3])
-    report = {
+    return {
         "request_tokens": len(requests[0]),
         "block_tokens": sampler.engine.llm_engine.vllm_config.cache_config.block_size,
         "gaps": distributed.gather(gaps),
@@ -230,8 +332,6 @@ def push_proof(policy: Policy, settings: PolicySettings, tokenizer, sleep_level:
         "trained_checksums": trained,
         "engine_checksums": in_engine,
     }
-    sampler.close()
-    return report
 
 
 if __name__ == "__main__":

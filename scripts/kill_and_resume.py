@@ -23,6 +23,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+from prewrite.engine.task_probe import PROBE_QUERY
 from tests.conftest import save_random_model
 from tests.fault_server import FaultServer, Reply, completion, query_of
 from tests.launching import SMALL, launched, start, with_settings
@@ -78,7 +79,7 @@ class Runs:
                     if process.poll() is None:
                         os.killpg(process.pid, signal.SIGKILL)
                 code = process.wait()
-            asked = [body for body in server.bodies if "Answer with one word" not in query_of(body)[:20]]
+            asked = [body for body in server.bodies if PROBE_QUERY not in query_of(body)]
             hashes = [hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:16] for body in asked]
             self.notes["requests"][name] += hashes
         if code == 0:

@@ -1,5 +1,6 @@
 """How likely a forced choice made each label: from the wire to the reward, the estimate and the file of answers."""
 
+import argparse
 import json
 import math
 from pathlib import Path
@@ -14,6 +15,7 @@ from prewrite.config.loading import make_config
 from prewrite.engine.forced_choice import ForcedChoice
 from prewrite.engine.task_model import TaskModel
 from prewrite.errors import UserError
+from prewrite.evaluation.setup import set_up
 from prewrite.rewards import score_completions
 from prewrite.tasks import get_task
 from prewrite.types import Answer, Call, Evaluation, Example, Verdict
@@ -114,6 +116,32 @@ def test_an_endpoint_that_does_not_say_them_is_refused_by_the_probe():
         pytest.raises(UserError, match="does not say how likely each label was"),
     ):
         model.probe(LABELS)
+
+
+def test_an_endpoint_that_cannot_force_a_choice_is_refused_too():
+    with (
+        FaultServer(lambda body, tried: Reply(body=completion("4")), dialects=()) as server,
+        task_model(server, label_logprobs=True) as model,
+        pytest.raises(UserError, match="cannot force a choice, so that nothing says"),
+    ):
+        model.probe(LABELS)
+
+
+def test_evaluating_does_not_ask_for_them(tmp_path: Path):
+    reward = {"reward_funcs": ["target_probability_reward"]}
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(SETTINGS | {"reward": reward, "task_model": {"model": "t", "label_logprobs": True}}))
+    given = argparse.Namespace(
+        config=config,
+        model=None,
+        base_url=None,
+        api_key_env=None,
+        rewriter=None,
+        samples=None,
+        scoring=None,
+        overrides=[],
+    )
+    assert not set_up(given, []).task_model.label_logprobs
 
 
 def test_a_verdict_carries_that_of_the_target():

@@ -43,6 +43,11 @@ async def probe_endpoints(
         refusals.append(f"{dialect}: {refusal}")
     for endpoint in endpoints:
         await _probe(endpoint, settings, seed, None)
+    if choices and settings.label_logprobs:
+        raise UserError(
+            f"task model {settings.model!r} at {endpoints[0].base_url} cannot force a choice, so that nothing says how "
+            f"likely each label is: leave task_model.label_logprobs false with it. Tried: {'; '.join(refusals)}"
+        )
     if choices:
         logger.warning(
             "the task model %r at %s cannot force a choice: labels are asked for and found in FREE TEXT, as with "

@@ -100,6 +100,8 @@ def set_up(arguments: argparse.Namespace, files: Sequence[Path]) -> Setup:
     config = make_config(given, arguments.overrides, f"config {config_path}" if config_path else "the command line")
     if not config.task_model.model:  # that of a run which solves problems itself
         raise no_model
+    model = config.task_model.model_copy(update={"label_logprobs": False})  # training's alone
+    config = config.model_copy(update={"task_model": model})
     return Setup(
         tasks=ConfiguredTasks(config if config_path else None),
         own_tasks=tuple(task.name for task in config.custom_tasks),

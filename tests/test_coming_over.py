@@ -163,7 +163,7 @@ def test_the_solving_config_on_the_page_is_read(tmp_path):
 
 
 def test_keys_whose_nearest_name_would_mislead_are_told_what_they_are(tmp_path):
-    keys = "adam_epsilon random_state max_lora_rank metric_for_best_model tools eval_dataset tags task_type".split()
+    keys = ["adam_epsilon", "random_state", "max_lora_rank", "metric_for_best_model", "tools", "eval_dataset", "tags"]
     told = faults(tmp_path, "".join(f"{key}: 1\n" for key in keys))
     assert all("did you mean" not in told[key] for key in keys)
     assert "here it is seed" in told["random_state"]

@@ -149,3 +149,21 @@ def test_the_config_on_the_page_is_read(tmp_path):
     config = load_config(path)
     assert (config.training.learning_rate, config.training.min_lr_rate) == (1e-6, 0.1)
     assert config.rollout.chat_template_kwargs == {"enable_thinking": False}
+
+
+def test_the_solving_config_on_the_page_is_read(tmp_path):
+    page = (Path(__file__).parent.parent / "docs" / "coming_over.md").read_text(encoding="utf-8")
+    block = re.search(r"^    objective: solve.*\n(?:    .*\n)+", page, re.MULTILINE)
+    assert block is not None
+    path = tmp_path / "page.yaml"
+    path.write_text(re.sub("^    ", "", block[0], flags=re.MULTILINE), encoding="utf-8")
+    config = load_config(path)
+    assert config.objective == "solve"
+    assert config.policy.lora is not None
+
+
+def test_keys_whose_nearest_name_would_mislead_are_told_what_they_are(tmp_path):
+    keys = ["adam_epsilon", "random_state", "max_lora_rank", "metric_for_best_model", "tools", "eval_dataset", "tags"]
+    told = faults(tmp_path, "".join(f"{key}: 1\n" for key in keys))
+    assert all("did you mean" not in told[key] for key in keys)
+    assert "here it is seed" in told["random_state"]

@@ -33,30 +33,38 @@ MOVED = (
     _moved("model_name_or_path", "policy.model"),
     _moved("torch_dtype model_init_kwargs", "policy.dtype"),
     _moved("bf16 fp16", "policy.dtype", "bfloat16 is the default; float16 is not offered"),
-    _moved("gradient_checkpointing_kwargs", "policy.gradient_checkpointing", "true or false is all"),
+    _moved(
+        "gradient_checkpointing_kwargs use_gradient_checkpointing",
+        "policy.gradient_checkpointing",
+        "true or false is all",
+    ),
     _moved("deepspeed ds3_gather_for_generation fsdp", "policy.zero_stage", "the rest of DeepSpeed's file is set here"),
-    _moved("num_processes", "", "the launcher has it: deepspeed --num_gpus N train.py ..."),
+    _moved("num_processes device_map", "", "the launcher has it: deepspeed --num_gpus N train.py ..."),
     _moved(
         "use_liger_kernel use_liger_loss",
         "",
         "log-probs are computed in chunks always: training.logprob_chunk_tokens",
     ),
     _moved("use_peft peft_config", "policy.lora", "{} = an adapter with the defaults; docs/adapters.md"),
-    _moved("lora_r", "policy.lora.r"),
+    _moved("lora_r max_lora_rank", "policy.lora.r"),
     _moved("lora_alpha", "policy.lora.alpha"),
     _moved("lora_dropout", "policy.lora.dropout"),
     _moved("lora_target_modules", "policy.lora.target_modules", "its default is all-linear"),
     _moved("lora_modules_to_save", "policy.lora.modules_to_save"),
     _moved("load_in_8bit", "policy.load_in_4bit", "4 bits (nf4), or the whole bfloat16, are what there is"),
-    _moved("bnb_4bit_quant_type bnb_4bit_compute_dtype", "policy.load_in_4bit", "nf4, computed in policy.dtype"),
+    _moved(
+        "quantization_config bnb_4bit_quant_type bnb_4bit_compute_dtype",
+        "policy.load_in_4bit",
+        "true = nf4, computed in policy.dtype",
+    ),
     _moved(
         "use_bnb_nested_quant bnb_4bit_quant_storage bnb_4bit_use_double_quant lora_task_type lora_target_parameters "
-        "use_rslora use_dora",
+        "use_rslora use_dora task_type bias lora_bias fan_in_fan_out init_lora_weights",
         "",
         "of adapters there is plain LoRA, of 4 bits plain nf4; leave it out",
     ),
     _moved(
-        "dataset_name",
+        "dataset_name train_dataset",
         "data.tasks",
         "names of tasks, or data.instructions_file for rows of your own; a data set of your own is an entry of "
         "custom_tasks; in SFT data.hub, or data.chats for a file",
@@ -67,11 +75,24 @@ MOVED = (
         "a task has its own splits; of a data set of your own: custom_tasks[].hub; files: custom_tasks; in SFT "
         "data.hub, whose test_split is held out",
     ),
-    _moved("dataset_mixture", "data.tasks", "with a weight for each in data.task_weights"),
-    _moved("test_split_size", "data.dev_size", "a number of problems, kept from training by seed"),
-    _moved("dataset_prompt_column", "data.instructions_file", "its column is named instruction"),
+    _moved(
+        "dataset_mixture",
+        "data.tasks",
+        "with a weight for each in data.task_weights; chats of several sets: one file, data.chats",
+    ),
+    _moved(
+        "test_split_size eval_dataset",
+        "data.dev_size",
+        "a number of problems, kept from training by seed; in SFT data.eval_chats is a file of them",
+    ),
+    _moved(
+        "dataset_prompt_column",
+        "data.instructions_file",
+        "its column is named instruction; of problems to be solved, the column is a key of custom_tasks[].fields",
+    ),
     _moved("test_size", "reward.examples_per_rewrite", "the first PRewrite's; the examples held out are data.dev_size"),
-    _moved("generate_dataset_seed data_seed", "seed"),
+    _moved("tags", "data.instructions_file", "a column of its rows, with subject and level"),
+    _moved("generate_dataset_seed data_seed random_state", "seed"),
     _moved(
         "generate_model_name_or_path generate_model_offline",
         "task_model.model",
@@ -100,7 +121,8 @@ MOVED = (
     ),
     _moved(
         "use_vllm vllm_mode vllm_device vllm_dtype vllm_server_host vllm_server_port vllm_server_base_url "
-        "vllm_server_timeout",
+        "vllm_server_timeout vllm_group_port vllm_model_impl fast_inference use_transformers_paged "
+        "cache_implementation",
         "",
         "rollouts always come from a vLLM engine in the training process; leave it out",
     ),
@@ -110,16 +132,20 @@ MOVED = (
         "none, or one of TRL's four modes",
     ),
     _moved("vllm_importance_sampling_cap", "loss.sampler_bounds", "as [0, cap]"),
-    _moved("generation_batch_size", "training.steps_per_generation", "in micro-batches of a device"),
     _moved(
-        "generation_kwargs repetition_penalty",
+        "generation_batch_size",
+        "training.steps_per_generation",
+        "in micro-batches of a device: divided by the devices and per_device_train_batch_size",
+    ),
+    _moved(
+        "generation_kwargs repetition_penalty vllm_guided_decoding_regex vllm_structured_outputs_regex",
         "",
         "of sampling the policy there are rollout.temperature, top_p, top_k and min_p; the task model's penalties are "
         "task_model.repetition_penalty and presence_penalty",
     ),
-    _moved("warmup_ratio", "training.warmup_steps", "the ratio times max_steps"),
+    _moved("warmup_ratio", "training.warmup_steps", "the ratio times max_steps; of epochs --dry-run tells the steps"),
     _moved("lr_scheduler_kwargs min_lr", "training.min_lr_rate", "min_lr_rate, or min_lr divided by learning_rate"),
-    _moved("optim optim_args", "", "AdamW it is, with training.adam_beta1, adam_beta2 and weight_decay"),
+    _moved("optim optim_args adam_epsilon", "", "AdamW it is, with training.adam_beta1, adam_beta2 and weight_decay"),
     _moved("num_epochs epochs", "training.num_train_epochs"),
     _moved("lr", "training.learning_rate"),
     _moved(
@@ -127,8 +153,17 @@ MOVED = (
         "selection.eval_steps",
         "0 = only after the last step",
     ),
+    _moved("eval_on_start", "", "solving and SFT look before the first step, always; leave it out"),
+    _moved(
+        "metric_for_best_model greater_is_better",
+        "selection.metric",
+        "null = the run's own rewards; in SFT dev_loss it is",
+    ),
+    _moved(
+        "load_best_model_at_end", "training.save_total_limit", "the checkpoint with the best look is kept among them"
+    ),
     _moved("benchmarks", "evaluation.benchmarks", "measured once, at the end, as evaluate.py does"),
-    _moved("save_strategy", "training.save_steps"),
+    _moved("save_strategy", "training.save_steps", "a number; 0 = only after the last step"),
     _moved("save_only_model", "", "a checkpoint always holds what a resume needs, beside the model"),
     _moved("overwrite_output_dir resume_from_checkpoint", "", "train.py --overwrite, train.py --resume"),
     _moved(
@@ -146,6 +181,22 @@ MOVED = (
         "max_completion_len soft_punish_cache",
         "reward.reward_kwargs",
         'as {"soft_overlong_punishment": {"max_completion_len": 256, "soft_punish_cache": 64}}',
+    ),
+    _moved(
+        "code_language code_provider code_eval_test_batch_size code_eval_scoring_mode parallel_code_exec_per_proc "
+        "ioi_provider e2b_router_url morph_router_url",
+        "",
+        "no reward here runs code; a function of your own in reward.reward_funcs may",
+    ),
+    _moved(
+        "tools max_tool_calling_iterations rollout_func environment_factory",
+        "",
+        "a rollout is one answer without tools; leave it out",
+    ),
+    _moved(
+        "off_policy_mask_threshold use_bias_correction_kl",
+        "",
+        "not offered; what is off policy is bounded by loss.sampler_correction and loss.delta; leave it out",
     ),
     _moved(
         "log_completions wandb_log_unique_prompts log_unique_prompts",
@@ -173,6 +224,12 @@ MOVED = (
         "in SFT what the assistant says is trained, always, and nothing else; leave it out",
     ),
     _moved("chat_template_path", "policy.chat_template"),
+    _moved(
+        "processing_class tokenizer tokenizer_name_or_path reward_processing_classes",
+        "",
+        "the tokenizer is the one in the folder of policy.model; leave it out",
+    ),
+    _moved("reset", "reset_model", "of the run: every stage but the first begins with the base model"),
     _moved("dataset_text_field", "data.chats", "a row has messages, or prompt and completion"),
     _moved(
         "dataset_num_proc dataset_kwargs skip_prepare_dataset pad_token eos_token pad_to_multiple_of "
@@ -180,8 +237,12 @@ MOVED = (
         "",
         "nothing here does that; leave it out",
     ),
+    _moved("shuffle_dataset", "", "rows are shuffled by seed, always; leave it out"),
     _moved(
-        "shuffle_dataset remove_unused_columns disable_dropout",
+        "remove_unused_columns disable_dropout group_by_length auto_find_batch_size label_smoothing_factor "
+        "dataloader_num_workers dataloader_drop_last dataloader_pin_memory dataloader_prefetch_factor tf32 "
+        "log_on_each_node disable_tqdm save_safetensors ignore_data_skip full_determinism use_cpu "
+        "include_tokens_per_second include_num_input_tokens_seen ddp_find_unused_parameters",
         "",
         "nothing here does that; leave it out",
     ),
@@ -192,7 +253,8 @@ SAME = (
     "max_completion_length", "vllm_tensor_parallel_size", "per_device_train_batch_size",
     "gradient_accumulation_steps", "steps_per_generation", "num_iterations", "learning_rate", "lr_scheduler_type",
     "warmup_steps", "weight_decay", "adam_beta1", "adam_beta2", "max_grad_norm", "max_steps", "num_train_epochs",
-    "num_stage_steps", "save_steps", "logging_steps", "num_completions_to_print", "ddp_timeout", "eval_steps", "dtype",
+    "num_stage_steps", "save_steps", "save_total_limit", "callbacks",
+    "logging_steps", "num_completions_to_print", "ddp_timeout", "eval_steps", "dtype",
     "attn_implementation",
     "gradient_checkpointing", "torch_compile", "loss_type", "scale_rewards", "multi_objective_aggregation", "epsilon",
     "epsilon_high", "delta", "sapo_temperature_pos", "sapo_temperature_neg", "importance_sampling_level", "beta",
@@ -216,8 +278,13 @@ OLD_VALUES = (
     OldValue("loss.scale_rewards", False, '"none"'),
     OldValue("loss.loss_type", "luspo", 'grpo with loss.importance_sampling_level "sequence" (GSPO), the nearest'),
     OldValue("loss.epsilon_high", None, "the value of loss.epsilon, which TRL takes"),
+    OldValue("rollout.max_prompt_length", None, "a number of tokens; a longer request is refused, a problem left out"),
     OldValue("rollout.min_p", None, "0"),
     OldValue("rollout.top_k", None, "0"),
+    OldValue("tracking.report_to", "none", "[], the default"),
+    OldValue("tracking.report_to", "wandb", "[wandb]: it is a list"),
+    OldValue("tracking.report_to", "tensorboard", "[tensorboard]: it is a list"),
+    OldValue("tracking.report_to", "all", "[tensorboard, wandb]: it is a list"),
 )
 
 DEFAULTS = (
@@ -227,6 +294,9 @@ DEFAULTS = (
     ("training.lr_scheduler_type", "linear"),
     ("training.adam_beta2", "0.999"),
     ("training.logging_steps", "10"),
+    ("training.save_steps", "500"),
+    ("rollout.max_prompt_length", "512; newer versions have no limit"),
+    ("policy.lora.dropout", "0.05; peft's own is 0"),
     ("policy.gradient_checkpointing", "true"),
     ("rollout.gpu_memory_utilization", "0.3"),
     ("seed", "42"),

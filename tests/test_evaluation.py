@@ -157,6 +157,7 @@ def test_json_holds_the_verdicts() -> None:
         "well_formed": False,
         "f1": None,
         "share": None,
+        "target_logprob": None,
     }
     assert read["rows"][0]["summary"]["accuracy"]["value"] == 0.5
     assert read["is_limited"] is False

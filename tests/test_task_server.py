@@ -149,7 +149,7 @@ def test_a_guard_passes_on_the_exit_code_and_ends_what_the_command_left_behind(t
     with (tmp_path / "log").open("wb") as out:
         guard = start_guarded([sys.executable, "-c", leaver], env=os.environ, log=out, grace=0.5)
     assert guard.wait(30) == 7
-    assert session_members(guard.pid) == []
+    wait_until(lambda: session_members(guard.pid) == [], 5)  # the kernel may still be clearing up
 
 
 def test_what_outlives_the_command_has_time_to_clean_up(tmp_path):

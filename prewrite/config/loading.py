@@ -195,7 +195,8 @@ def _describe(fault: Any) -> str:
     if fault["type"] == "extra_forbidden":
         return f"{where}: unknown key{_place_of(str(fault['loc'][-1]), fault['input'])}"
     if fault["type"] == "missing":
-        return f"{where}: missing; the rule: it must be given"
+        without = " (not with objective solve or method sft)" if where == "task_model" else ""
+        return f"{where}: missing; the rule: it must be given{without}"
     message = fault["msg"].removeprefix("Value error, ")
     given = fault["input"]
     if instead := instead_of(where, given):

@@ -160,7 +160,11 @@ def _refuse_out(plan: Plan, data: str | None) -> None:
     out = plan.out
     if out.suffix != ".jsonl":
         raise UserError(f"--out {out}: the data is JSONL; give a name that ends in .jsonl")
-    if out.is_dir() or not os.access(out.parent, os.W_OK):
+    try:
+        writable = not out.is_dir() and os.access(out.parent, os.W_OK)
+    except OSError:  # a name too long
+        writable = False
+    if not writable:
         raise UserError(f"--out {out}: cannot be written; give a file in a folder that exists and is writable")
     if out.exists() and (not plan.answers.is_file() or (data and Path(data).exists() and out.samefile(data))):
         raise UserError(f"--out {out}: it is there, and was not generated here; give another name")

@@ -21,6 +21,7 @@ from transformers import AutoTokenizer
 from prewrite.config.loading import load_config
 from prewrite.engine import answers
 from prewrite.engine.task_probe import PROBE_QUERY
+from prewrite.evaluation.setup import UNREAD
 from prewrite.generate.__main__ import main
 from prewrite.tasks import get_task
 from prewrite.tasks.loading import load_examples
@@ -307,6 +308,7 @@ def test_rows_of_a_task_are_those_that_a_run_trains_on(tmp_path: Path) -> None:
         (one.fields["problem"], one.target, one.id) for one in train
     ]
     assert len(train) == 10
+    assert UNREAD["data"] == {"tasks": ["sentiment"]}, "what is set is of this call alone"
 
 
 @pytest.mark.parametrize(

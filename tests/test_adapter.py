@@ -10,7 +10,7 @@ import peft
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, LlamaConfig, LlamaForCausalLM
 
 from prewrite.config import LoraSettings, PolicySettings, RolloutSettings, TaskModelSettings
 from prewrite.config.loading import load_config
@@ -78,6 +78,12 @@ def test_modules_that_the_model_has_not_are_told_before_it_loads(
     with pytest.raises(UserError, match=told):
         refuse_adapter(PolicySettings(model=shallow_model, lora=LoraSettings(**lora)))
     refuse_adapter(PolicySettings(model=shallow_model, lora=LoraSettings(modules_to_save=["model.norm", "k_proj"])))
+
+
+def test_a_model_whose_layers_are_no_linear_modules_is_refused(tmp_path: Path) -> None:
+    GPT2Config(n_layer=1, n_embd=8, n_head=2).save_pretrained(tmp_path)
+    with pytest.raises(UserError, match="c_attn is a Conv1D"):
+        refuse_adapter(PolicySettings(model=str(tmp_path), lora=LoraSettings()))
 
 
 def test_a_weight_in_4_bits_is_not_trained_whole(shallow_model: str) -> None:

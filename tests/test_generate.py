@@ -21,6 +21,7 @@ from transformers import AutoTokenizer
 from prewrite.config.loading import load_config
 from prewrite.engine import answers
 from prewrite.engine.task_probe import PROBE_QUERY
+from prewrite.evaluation.setup import UNREAD
 from prewrite.generate.__main__ import main
 from prewrite.tasks import get_task
 from prewrite.tasks.loading import load_examples
@@ -243,8 +244,9 @@ def says_so(completions: list[str], **columns: list[Any]) -> list[float]:
     return [float("so" in text) for text in completions]
 
 
+@pytest.mark.parametrize("template", [TEMPLATE, "Solve: {{ row['problem'] }}"])
 def test_rows_like_test_rows_and_repeated_prompts_are_not_paid_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], template: str
 ) -> None:
     test = [row["problem"] for row in lines_of(Path("prewrite/tasks/data/arithmetic_test.jsonl"))]
     short = min(test, key=len)
@@ -254,7 +256,7 @@ def test_rows_like_test_rows_and_repeated_prompts_are_not_paid_for(
     data, out = tmp_path / "rows.jsonl", tmp_path / "out.jsonl"
     data.write_text("".join(json.dumps({"problem": text, "id": i}) + "\n" for i, text in enumerate(texts)))
     with FaultServer() as server:
-        assert main(command(server, data, out, "--decontaminate", "arithmetic")) == 0
+        assert main(command(server, data, out, "--decontaminate", "arithmetic", "--template", template)) == 0
         assert asked(server) == Counter({"Solve: What is 1 + 1 here?": 1})
     assert [row["id"] for row in lines_of(out)] == [0]
     left_out = {row["id"]: row["generation"]["left_out"] for row in lines_of(tmp_path / "out.left_out.jsonl")}
@@ -306,6 +308,7 @@ def test_rows_of_a_task_are_those_that_a_run_trains_on(tmp_path: Path) -> None:
         (one.fields["problem"], one.target, one.id) for one in train
     ]
     assert len(train) == 10
+    assert UNREAD["data"] == {"tasks": ["sentiment"]}, "what is set is of this call alone"
 
 
 @pytest.mark.parametrize(
@@ -314,12 +317,18 @@ def test_rows_of_a_task_are_those_that_a_run_trains_on(tmp_path: Path) -> None:
         (["--data", "nowhere.jsonl"], "nowhere.jsonl: there is no such file"),
         (["--data", "./no/where"], "there is no such file or folder"),
         (["--data", "EMPTY"], "0 rows"),
+        (["--data", "./" + "a" * 300], "there is no such file or folder"),
+        (["--data", "a" * 300 + ".jsonl"], "there is no such file"),
+        (["--out", "a" * 300 + ".jsonl"], "cannot be written"),
         (["--split", "test"], "--subset and --split are of data sets on the hub"),
         (["--template", "{{ question }}"], "'question' is undefined. "),
         (["--template", "{{ question }}"], "row 1 has problem, answer; for a column"),
         (["--template", "{{ level }}"], "'level' is undefined. "),
         (["--template", "{{ problem"], "--template: line 1 is no Jinja"),
         (["--template", "{{ problem.__class__.__mro__ }}"], "it raised SecurityError"),
+        (["--template", "{{ " + "(" * 3000 + "1" + ")" * 3000 + " }}"], "it cannot be compiled (RecursionError"),
+        (["--template", "{{ " + "1" * 5000 + " }}"], "it cannot be compiled (ValueError"),
+        (["--template", "{% for a in b %}" * 25 + "{% endfor %}" * 25], "it cannot be compiled (SyntaxError"),
         (["--template", "{{ problem + 1 }}"], "it raised TypeError"),
         (["--template", "{{ ' ' }}"], "is blank"),
         (["--template", "nowhere.jinja"], "neither a template"),
@@ -369,8 +378,21 @@ def test_without_a_model_it_says_so(tmp_path: Path, capsys: pytest.CaptureFixtur
     words = ["--data", str(rows_file(tmp_path, 1)), "--template", TEMPLATE]
     assert main(words) == 2
     assert "no model: give --model" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--public"],
+        ["--keep", "best"],
+        ["--min-reward", "0.5"],
+        ["--reward", "accuracy_reward", "--min-reward", "nan"],
+        ["--reward", "accuracy_reward", "--min-reward", "much"],
+    ],
+)
+def test_flags_that_would_do_nothing_are_refused(tmp_path: Path, flags: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        main([*words, "--public"])
+        main(["--data", str(rows_file(tmp_path, 1)), "--template", TEMPLATE, "--dry-run", "--model", "m", *flags])
     assert ended.value.code == 2
 
 

@@ -202,3 +202,9 @@ def test_a_table_with_probabilities_is_replayed(tmp_path: Path, capsys: pytest.C
     row = next(line for line in told.splitlines() if line.startswith("| 8 | 0"))
     by_right, by_probability = (float(cell) for cell in row.split("|")[2:4])
     assert by_probability > by_right
+
+
+@pytest.mark.parametrize("given", [float("nan"), 5.0, 10**400])
+def test_what_is_no_logprob_gives_nothing(given: float):
+    pieces = [{"token": "yes", "logprob": -0.1, "top_logprobs": [{"token": "no", "logprob": given}]}]
+    assert ForcedChoice("structured_outputs", ("no", "yes")).logprobs(pieces) is None

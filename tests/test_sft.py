@@ -231,6 +231,12 @@ def test_the_check_of_a_configs_data_reads_its_chats(tmp_path: Path, shallow_mod
     assert [fault.partition("; it must")[0] for fault in faults] == [f"{other}: row 1: completion is None"]
 
 
+def test_rows_that_are_all_empty_are_told_by_the_filter_that_left_them_out(tmp_path: Path) -> None:
+    path = write_rows(tmp_path, {"prompt": "x", "completion": ""})
+    with pytest.raises(UserError, match=r"rows\.jsonl: 0 rows\. .* the filter data\.empty drop removed every row"):
+        read_chats(path, config(tmp_path, data={"empty": "drop"}).data)
+
+
 def test_empty_and_long_rows_are_refused_or_left_out_and_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -291,6 +297,8 @@ def test_a_tasks_solutions_are_imitated_as_solving_asks_for_them(tmp_path: Path)
         UserError, match=r"sentiment: problem .*: it has no solution, and sft\.completion is '{solution}'"
     ):
         loaded(config(tmp_path, data={"chats": None, "tasks": ["sentiment"]}))
+    with pytest.raises(UserError, match=r"problem .*: sft\.completion ' ' makes a completion without words"):
+        loaded(config(tmp_path, data=data, sft={"completion": " "}))
 
 
 def test_the_best_rewrites_of_a_run_are_answers_to_its_own_requests(

@@ -19,6 +19,7 @@ import transformers
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
 
 from prewrite.config import LoraSettings, PolicySettings
 from prewrite.config.policy import ALL_LINEAR
@@ -164,6 +165,9 @@ def refuse_adapter(settings: PolicySettings) -> None:
     head = next((name for name, module in modules.items() if module is lm.get_output_embeddings()), "")
     tied = head if lm.config.get_text_config().tie_word_embeddings else ""
     linear = {name for name, module in modules.items() if isinstance(module, nn.Linear) and name != tied}
+    odd = next((name for name, module in modules.items() if isinstance(module, Conv1D)), None)
+    if settings.lora.target_modules == [ALL_LINEAR] and odd:  # which peft takes for linear
+        raise UserError(f"policy.lora: {odd} is a Conv1D, as GPT-2 has them; adapters go on linear modules alone here")
     if settings.lora.target_modules != [ALL_LINEAR]:
         _refuse_unknown("target_modules", settings.lora.target_modules, modules, linear, "linear module", tied)
     own = {name for name, module in modules.items() if list(module.parameters()) and not list(module.children())}

@@ -29,7 +29,7 @@ def encode_chat(tokenizer: Any, chat: Chat, chat_template_kwargs: Mapping[str, A
     if not tokenizer.chat_template:
         raise UserError("policy.model: its tokenizer has no chat template; give one, or policy.chat_template")
     for turn in chat.turns:
-        if forged := control_token_in(turn.content, tokenizer):
+        if forged := control_token_in(turn.role, tokenizer) or control_token_in(turn.content, tokenizer):
             raise UserError(f"{chat.where}: it holds the control token {forged!r}; take it out")
     turns = [{"role": turn.role, "content": turn.content} for turn in chat.turns]
 

@@ -61,24 +61,31 @@ class ForcedChoice:
         masses, way, logprob_of_way = [0.0] * len(self.choices), "", 0.0
         try:
             for piece in pieces:
-                others = {str(one["token"]): float(one["logprob"]) for one in piece["top_logprobs"]}
+                others = {str(one["token"]): _logprob(one) for one in piece["top_logprobs"]}
                 given = str(piece["token"])
                 for other, logprob in others.items():
                     begun = [i for i, choice in enumerate(self.choices) if other and choice.startswith(way + other)]
                     for i in begun if other != given else ():
                         masses[i] += math.exp(min(0.0, logprob_of_way + logprob)) / len(begun)
-                way, logprob_of_way = way + given, logprob_of_way + float(piece["logprob"])
+                way, logprob_of_way = way + given, logprob_of_way + _logprob(piece)
                 if way in self.choices and not any(c != way and c.startswith(way) for c in self.choices):
                     break
-        except (LookupError, TypeError, ValueError, AttributeError):
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
             return None
         if way not in self.choices:
             return None
         masses[self.choices.index(way)] += math.exp(min(0.0, logprob_of_way))
-        return tuple(round(math.log(max(mass, _LEAST_MASS)), 4) for mass in masses)
+        return tuple(round(math.log(min(1.0, max(mass, _LEAST_MASS))), 4) for mass in masses)
 
     def is_begun_by(self, content: str) -> bool:
         """Whether the content is the beginning of a choice, as max_tokens leaves it."""
         begun = "".join(content.split())
         wholes = self.choices if self.dialect != "json_schema" else [json.dumps({_JSON_KEY: c}) for c in self.choices]
         return any("".join(whole.split()).startswith(begun) for whole in wholes)
+
+
+def _logprob(piece: Any) -> float:
+    logprob = float(piece["logprob"])
+    if not logprob < 0.1:  # above 0 by more than a rounding, or NaN
+        raise ValueError(f"{logprob} is no log-prob")
+    return logprob

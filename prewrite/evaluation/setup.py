@@ -1,6 +1,7 @@
 """Who answers an evaluation: the task model of the command line, of a config, or of the run that the prompts are of."""
 
 import argparse
+import copy
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -93,7 +94,7 @@ def set_up(arguments: argparse.Namespace, files: Sequence[Path]) -> Setup:
         raise UserError("--base-url and --api-key-env say where a model is served; say which one too, with --model")
     if arguments.model is None and config_path is None:
         raise no_model
-    given = read_settings(config_path) if config_path else dict(UNREAD)
+    given = read_settings(config_path) if config_path else copy.deepcopy(UNREAD)
     task_model = given.setdefault("task_model", {})
     if isinstance(task_model, dict):  # all else is told by make_config
         task_model.update(_of_the_command_line(arguments, is_alone=not files, has_config=config_path is not None))

@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -98,9 +99,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar="NAME",
         help="keep what passes this reward of solving, see `python -m prewrite.rewards`; given again: all",
     )
-    parser.add_argument(
-        "--min-reward", type=float, default=1.0, metavar="X", help="the least score that passes, of each (1)"
-    )
+    parser.add_argument("--min-reward", type=_finite, metavar="X", help="the least score that passes, of each (1)")
     parser.add_argument(
         "--keep", choices=("all", "first", "best"), default="all", help="which of a prompt's that pass (all)"
     )
@@ -122,7 +121,17 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parsed = parser.parse_args(arguments)
     if parsed.public and not parsed.push_to_hub:
         parser.error("--public goes with --push-to-hub")
+    if not parsed.reward and (parsed.min_reward is not None or parsed.keep == "best"):
+        parser.error("--min-reward and --keep best go with --reward")
+    if parsed.min_reward is None:
+        parsed.min_reward = 1.0
     return parsed
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(value := float(text)):  # NaN is below nothing, so that everything would pass
+        raise argparse.ArgumentTypeError("a finite number is wanted")
+    return value
 
 
 def _positive(text: str) -> int:

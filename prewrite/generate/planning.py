@@ -1,6 +1,7 @@
 """What is to be generated, checked before anything is asked."""
 
 import argparse
+import copy
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -105,7 +106,7 @@ def _config(arguments: argparse.Namespace) -> Config:
     """The flags over the config's own section; without a config only the task model, and what --set names, is read."""
     if arguments.model is None and (arguments.base_url or arguments.api_key_env):
         raise UserError("--base-url and --api-key-env say where a model is served; say which one too, with --model")
-    given = read_settings(arguments.config) if arguments.config else dict(UNREAD)
+    given = read_settings(arguments.config) if arguments.config else copy.deepcopy(UNREAD)
     task_model = given.setdefault("task_model", {})
     if isinstance(task_model, dict):  # all else is told by make_config
         if arguments.model is not None:
@@ -160,7 +161,11 @@ def _refuse_out(plan: Plan, data: str | None) -> None:
     out = plan.out
     if out.suffix != ".jsonl":
         raise UserError(f"--out {out}: the data is JSONL; give a name that ends in .jsonl")
-    if out.is_dir() or not os.access(out.parent, os.W_OK):
+    try:
+        writable = not out.is_dir() and os.access(out.parent, os.W_OK)
+    except OSError:  # a name too long
+        writable = False
+    if not writable:
         raise UserError(f"--out {out}: cannot be written; give a file in a folder that exists and is writable")
     if out.exists() and (not plan.answers.is_file() or (data and Path(data).exists() and out.samefile(data))):
         raise UserError(f"--out {out}: it is there, and was not generated here; give another name")

@@ -1,13 +1,14 @@
 """The prompts: a template filled in with the rows of a data set, without repeats and rows of a test split."""
 
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import jinja2
-from jinja2 import meta
+from jinja2 import meta, nodes
 from jinja2.sandbox import SandboxedEnvironment
 
 from prewrite.errors import UserError
@@ -38,7 +39,7 @@ class Prompt:
 def read_data(name: str, *, subset: str | None, split: str | None) -> list[PlacedRow]:
     """The rows of a local file, a folder that `datasets` saved, or a data set of the hub. Raises UserError."""
     path = Path(name)
-    if path.exists() or path.suffix.lower() in _FILES:
+    if os.path.exists(path) or path.suffix.lower() in _FILES:  # not Path.exists, which raises for a name too long
         if subset or split:
             raise UserError(f"--subset and --split are of data sets on the hub; --data {name} is local")
         return [(f"{name}: {place}", row) for place, row in read_placed_rows(path)]
@@ -76,7 +77,9 @@ class Template:
             self._template = environment.from_string(self.text)
         except jinja2.TemplateSyntaxError as error:
             raise UserError(f"--template: line {error.lineno} is no Jinja: {error.message}") from error
-        self.names = meta.find_undeclared_variables(parsed)
+        except (RecursionError, SyntaxError, ValueError) as error:  # too deep or too long for Python
+            raise UserError(f"--template: it cannot be compiled ({type(error).__name__}: {error})") from error
+        self.names = meta.find_undeclared_variables(parsed) | set(_columns_of_row(parsed))
 
     def fill(self, row: Mapping[str, Any], place: str) -> str:
         """The prompt of a row. Raises UserError, also where it is blank. An empty cell is as undefined as no column."""
@@ -99,6 +102,16 @@ class Template:
             return self._template.render({"row": cells, **cells})
         except jinja2.UndefinedError as error:
             raise _Unknown(str(error)) from error
+
+
+def _columns_of_row(parsed: nodes.Template) -> Iterator[str]:
+    """The columns that a template shows as `row['name']` or `row.name`."""
+    for node in parsed.find_all((nodes.Getitem, nodes.Getattr)):
+        if isinstance(node.node, nodes.Name) and node.node.name == "row":
+            if isinstance(node, nodes.Getattr):
+                yield node.attr
+            elif isinstance(node.arg, nodes.Const):
+                yield str(node.arg.value)
 
 
 class _Unknown(UserError):

@@ -10,7 +10,7 @@ from prewrite.config import DataSettings
 from prewrite.errors import UserError
 from prewrite.tasks.base import HubSplit
 from prewrite.tasks.examples import PlacedRow
-from prewrite.tasks.files import is_missing, read_placed_rows
+from prewrite.tasks.files import is_missing, read_placed_rows, require_rows
 from prewrite.tasks.loading import load_hub_split
 
 log = logging.getLogger(__name__)
@@ -67,6 +67,7 @@ def chats_of(rows: Sequence[PlacedRow], data: DataSettings) -> list[Chat]:
     refuse_faults(faults)
     if empty:
         log.warning("data.empty drop: %d of %d rows left out; the first: %s", len(empty), len(rows), empty[0])
+        require_rows(chats, empty[0].partition(": ")[0], "data.empty drop")
     return chats
 
 

@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import math
+import os
 import re
 from collections.abc import Sequence
 from decimal import Decimal
@@ -36,10 +37,10 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 def read_placed_rows(path: Path) -> list[tuple[str, dict[str, Any]]]:
     """`read_rows`, each with its place in the file: "row 3", or "row 3 (line 4)" where the two differ."""
-    if path.is_dir():
+    if os.path.isdir(path):  # not Path.is_dir, which raises for a name too long
         rows = require_rows(_read_saved(path), str(path))
         return [(f"row {number}", row) for number, row in enumerate(rows, start=1)]
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise UserError(f"{path}: there is no such file. Give the path of a .jsonl, .csv or .parquet file.")
     readers = {".jsonl": _read_jsonl, ".csv": _read_csv, ".parquet": _read_parquet}
     if path.suffix.lower() not in readers:

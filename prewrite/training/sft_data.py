@@ -124,6 +124,8 @@ def _solved(problem: Problem, config: Config) -> Chat:
         raise UserError(f"{where}: it has no solution, and sft.completion is {completion!r}: take it out there")
     parts = completion.split("{solution}")
     completion = (example.solution or "").join(part.replace("{answer}", answer) for part in parts)
+    if not completion.strip():
+        raise UserError(f"{where}: sft.completion {config.sft.completion!r} makes a completion without words of it")
     request = Turn("user", user_turn(problem.task, example, config.data.instruction_suffix))
     return _with_system(Chat(where, (request, Turn("assistant", completion))), config.rollout.system_prompt)
 

@@ -42,7 +42,12 @@ def parts(output_dir: str, start: Start, world: World = ALONE) -> tuple[Any, Any
     engines = SimpleNamespace(
         world=world,
         journal=Journal(config, start) if world.is_main else None,
-        policy=SimpleNamespace(lm=lm, world=world, optimizer_state=lambda: optimizer),
+        policy=SimpleNamespace(
+            world=world,
+            trained=dict(lm.named_parameters()),
+            save=lambda folder, weights: lm.save_pretrained(folder, state_dict=weights),
+            optimizer_state=lambda: optimizer,
+        ),
         reference=None,
         tokenizer=SimpleNamespace(save_pretrained=lambda folder: Path(folder, "tokenizer.json").write_text("{}")),
         task_model=SimpleNamespace(state=lambda: {"counts": {}, "failures": {}, "answers_bytes": 0}),

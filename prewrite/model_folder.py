@@ -1,6 +1,7 @@
 """Whether a setting names a model that can be there, told at once: a hub that does not answer takes half a minute."""
 
 import json
+import os
 from pathlib import Path
 
 from prewrite.errors import UserError
@@ -9,7 +10,7 @@ from prewrite.errors import UserError
 def adapter_base(model: str) -> str | None:
     """The base model of an adapter's folder (peft); None where it is none. UserError where it names none."""
     path = Path(model) / "adapter_config.json"
-    if not path.is_file() or (Path(model) / "config.json").is_file():
+    if not os.path.isfile(path) or os.path.isfile(Path(model) / "config.json"):  # Path.is_file fails on long names
         return None
     try:
         base = json.loads(path.read_text(encoding="utf-8"))["base_model_name_or_path"]
@@ -31,12 +32,12 @@ def refuse_no_model(setting: str, model: str) -> None:
             f"{setting} {model!r} is an adapter on {base!r}, and a whole model is wanted: python -m prewrite.export "
             f"{model} --merge --out DIR makes one"
         )
-    if folder.exists() and not (folder / "config.json").is_file():
+    if os.path.exists(folder) and not os.path.isfile(folder / "config.json"):
         raise UserError(
             f"{setting} {model!r} is no model folder: it has no config.json. Give a folder with config.json, the "
             "weights and the tokenizer, or a hub name."
         )
-    if folder.exists():
+    if os.path.exists(folder):
         try:
             json.loads((folder / "config.json").read_text(encoding="utf-8"))
         except (ValueError, RecursionError) as error:

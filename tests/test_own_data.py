@@ -118,6 +118,7 @@ def test_a_missing_model_folder_is_told_before_the_hub_is_asked(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     refuse_no_model("policy.model", "Qwen/Qwen3-4B")
+    refuse_no_model("policy.model", "m" * 300)  # longer than a file's name may be: the hub will say so
     (tmp_path / "models" / "small").mkdir(parents=True)
     (tmp_path / "models" / "small" / "config.json").write_text("{}")
     refuse_no_model("policy.model", "models/small")

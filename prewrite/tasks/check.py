@@ -1,5 +1,6 @@
 """All that a run's data can get wrong, at once, before anything is started."""
 
+import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -34,7 +35,7 @@ def check(config: Config) -> tuple[list[str], list[str]]:
     if config.asks_task_model and config.task_model.base_url is None:
         tried(lambda: refuse_no_model("task_model.model", config.task_model.model))
     for path in filter(None, (config.data.chats, config.data.eval_chats)):
-        if not (Path(path) / "log.jsonl").is_file() and (
+        if not os.path.isfile(Path(path) / "log.jsonl") and (
             chats := tried(lambda path=path: read_chats(Path(path), config.data))
         ):
             told.append(f"{path}: {len(chats)} chats")

@@ -1,6 +1,7 @@
 """What SFT needs beside a model: chats to imitate and held-out ones, as token ids; all checked."""
 
 import logging
+import os
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -83,7 +84,7 @@ def load_sft_stage(config: Config, tokenizer: Any) -> SFTStage:
 
 def _read(config: Config, path: str | None, split: str | None) -> list[Chat]:
     """The chats of a file or run folder, or, where there is no path, of a split on the hub."""
-    if path is not None and Path(path, "config.json").is_file() and Path(path, "log.jsonl").is_file():
+    if path is not None and all(os.path.isfile(Path(path, name)) for name in ("config.json", "log.jsonl")):
         return rewrites_of(Path(path), config.sft.top_rewrites)
     if path is not None:
         chats = read_chats(Path(path), config.data)

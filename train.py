@@ -4,6 +4,7 @@ import argparse
 import os
 import signal
 import sys
+from collections.abc import Callable
 
 from prewrite.config.loading import load_config
 from prewrite.errors import RankFailure, UserError
@@ -11,6 +12,7 @@ from prewrite.secrets import ArgumentParser
 from prewrite.terminal import quiet_environment
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+_interrupted = False  # by one of them, before training took them over
 
 
 def main() -> int:
@@ -30,8 +32,7 @@ def main() -> int:
     try:
         config = load_config(args.config, args.overrides)
         quiet_environment()
-        from prewrite.training.run import run  # the heavy imports, after the config's own faults
-
+        run = _heavy_imports()  # after the config's own faults
         run(config, args.start, dry_run=args.dry_run)
     except UserError as error:
         # A fault that every rank finds for itself, as in the config, is told once on each machine.
@@ -44,14 +45,26 @@ def main() -> int:
         return failure.exit_code
     except KeyboardInterrupt:
         if is_first:
-            print("train.py: stopped; --resume goes on from the last checkpoint", file=sys.stderr)
+            print("train.py: stopped; --resume goes on from the last checkpoint, where there is one", file=sys.stderr)
         return 130
     return 0
+
+
+def _heavy_imports() -> Callable[..., None]:
+    try:
+        from prewrite.training.run import run
+    except Exception:
+        if _interrupted:  # libraries that import lazily make other errors of it
+            raise KeyboardInterrupt from None
+        raise
+    return run
 
 
 def _interrupt(signum: int, frame: object) -> None:
     # The launcher sends SIGTERM after a Ctrl-C that this process has had too: a second one must not break the clean-up.
     # Not SIG_IGN: Python prints a traceback where a signal to be ignored has arrived already.
+    global _interrupted
+    _interrupted = True
     for other in SIGNALS:
         signal.signal(other, lambda *_: None)
     raise KeyboardInterrupt

@@ -89,7 +89,18 @@ def test_what_nothing_wants_any_more_is_counted_once_as_much_was_had(tmp_path: P
             assert (counts(one)["calls"], counts(one)["cached"]) == (5, 0), "counted already, and no answer had twice"
 
 
-@pytest.mark.parametrize("tail", [b'{"key": "00", "rank": 0, "te', b"\x80\n", b"[]\n", b'{"key": 7}\n', b"\n"])
+@pytest.mark.parametrize(
+    "tail",
+    [
+        b'{"key": "00", "rank": 0, "te',
+        b"\x80\n",
+        b"[]\n",
+        b'{"key": 7}\n',
+        b"\n",
+        b"[" * 100_000 + b"\n",
+        b'{"key": "00", "rank": 0, "text": "a", "finish_reason": null, "tokens": [1e999, 2]}\n',
+    ],
+)
 def test_half_a_line_costs_its_own_answer_alone(tmp_path: Path, tail: bytes) -> None:
     path = tmp_path / "answers.jsonl"
     with FaultServer() as server:

@@ -70,6 +70,24 @@ def test_a_ctrl_c_and_the_launchers_sigterm_at_once_are_one_interrupt() -> None:
     assert finish(start([sys.executable, "-c", code]), timeout=60) == (0, "one\n", "")
 
 
+def test_a_signal_that_a_lazy_import_makes_another_error_of_is_a_signal() -> None:
+    code = (
+        "import os, signal, sys, train\n"
+        "class Lazy:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name != 'prewrite.training.run': return None\n"
+        "        try:\n"
+        "            os.kill(os.getpid(), signal.SIGTERM)\n"
+        "            for _ in range(1000): pass\n"
+        "        except KeyboardInterrupt: raise ModuleNotFoundError('could not import it')\n"
+        "sys.meta_path.insert(0, Lazy())\n"
+        "sys.argv = ['train.py', '--config', 'configs/quickstart.json']\n"
+        "sys.exit(train.main())\n"
+    )
+    code_, _, stderr = finish(start([sys.executable, "-c", code]), timeout=60)
+    assert (code_, stderr.count("train.py: stopped"), "Traceback" in stderr) == (130, 1, False)
+
+
 @pytest.mark.parametrize(("rank", "told"), [("0", 1), ("1", 0)])
 def test_a_fault_that_every_rank_meets_is_told_by_the_first_of_a_machine(
     rank: str, told: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -141,7 +141,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes, int, Answer]]:
     place = 0
     with path.open("rb") as file:
         for line in file:
-            with contextlib.suppress(ValueError, LookupError, TypeError):
+            with contextlib.suppress(ValueError, LookupError, TypeError, OverflowError, RecursionError):
                 said = json.loads(line)
                 tokens_in, tokens_out = said["tokens"]
                 likely = said.get("choice_logprobs")

@@ -69,7 +69,7 @@ def fault(folder: Path) -> str | None:
                 return f"{name} has {size} bytes, and had {facts['size']}"
             if facts_of(folder / name) != facts:
                 return f"{name} has other contents than were written"
-    except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
+    except (OSError, ValueError, AttributeError, KeyError, TypeError, RecursionError) as error:
         return f"{type(error).__name__}: {error}"
     return None
 

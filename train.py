@@ -53,8 +53,8 @@ def main() -> int:
 def _heavy_imports() -> Callable[..., None]:
     try:
         from prewrite.training.run import run
-    except Exception:
-        if _interrupted:  # libraries that import lazily make other errors of it
+    except Exception:  # raised again, but where it is what a library that imports lazily made of a signal
+        if _interrupted:
             raise KeyboardInterrupt from None
         raise
     return run

@@ -69,3 +69,10 @@ class ArgumentParser(argparse.ArgumentParser):
         for given in {part for word in self._words for part in (word, word.partition("=")[2])}:
             message = message.replace(repr(given), f"text of {len(given)} characters")
         super().error(hidden(message))
+
+
+def positive(text: str) -> int:
+    """An argument's whole number, 1 or more."""
+    if not (text.isdecimal() and len(text) < 10 and int(text)):
+        raise argparse.ArgumentTypeError("a whole number, 1 or more, is wanted")
+    return int(text)

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from prewrite.secrets import ArgumentParser
+from prewrite.secrets import ArgumentParser, positive
 
 DEFAULT_TOP_K_OF_A_LOG = 5
 
@@ -41,13 +41,13 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     )
     parser.add_argument(
         "--samples",
-        type=_positive,
+        type=positive,
         metavar="K",
         help="K answers to each example, with pass@k (default: task_model.samples_per_query, which is 1)",
     )
     parser.add_argument(
         "--top-k",
-        type=_positive,
+        type=positive,
         metavar="K",
         help=f"only the K best (default: {DEFAULT_TOP_K_OF_A_LOG} of a log, 1 of each of several logs or rows of one, "
         "all of lists)",
@@ -65,7 +65,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("--base-url", metavar="URL", help="OpenAI-compatible endpoint; without it a server is started")
     parser.add_argument("--api-key-env", metavar="NAME", help="environment variable that holds the endpoint's key")
     parser.add_argument("--scoring", choices=("forced_choice", "free_text"), help="of classification tasks")
-    parser.add_argument("--limit", type=_positive, metavar="N", help="only the first N test examples: a quick try")
+    parser.add_argument("--limit", type=positive, metavar="N", help="only the first N test examples: a quick try")
     parser.add_argument(
         "--out",
         type=Path,
@@ -74,9 +74,3 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         "--prompts in evaluations/MODEL)",
     )
     return parser.parse_args(arguments)
-
-
-def _positive(text: str) -> int:
-    if not (text.isdecimal() and len(text) < 10 and int(text)):
-        raise argparse.ArgumentTypeError("a whole number, 1 or more, is wanted")
-    return int(text)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from prewrite.errors import UserError
 from prewrite.generate.planning import SETTINGS
-from prewrite.secrets import ArgumentParser
+from prewrite.secrets import ArgumentParser, positive
 from prewrite.terminal import quiet_environment
 
 
@@ -71,7 +71,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--subset", metavar="NAME", help="of a data set on the hub")
     parser.add_argument("--split", metavar="NAME", help="of a data set on the hub (train)")
-    parser.add_argument("--limit", type=_positive, metavar="N", help="only the first N rows")
+    parser.add_argument("--limit", type=positive, metavar="N", help="only the first N rows")
     parser.add_argument(
         "--template",
         required=True,
@@ -132,12 +132,6 @@ def _finite(text: str) -> float:
     if not math.isfinite(value := float(text)):  # NaN is below nothing, so that everything would pass
         raise argparse.ArgumentTypeError("a finite number is wanted")
     return value
-
-
-def _positive(text: str) -> int:
-    if not (text.isdecimal() and len(text) < 10 and int(text)):
-        raise argparse.ArgumentTypeError("a whole number, 1 or more, is wanted")
-    return int(text)
 
 
 if __name__ == "__main__":

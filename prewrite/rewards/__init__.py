@@ -162,7 +162,7 @@ def score_completions(
     samples = [Sample((), (), (), text, finish_reason="stop") for text in completions]
     scores = reward.score(
         samples,
-        [as_row(row, f"score_completions: row {number}", reward) for number, row in enumerate(rows, start=1)],  # type: ignore[arg-type]  # one kind
+        [as_row(row, f"score_completions: row {number}", reward) for number, row in enumerate(rows, start=1)],
         evaluations=evaluations or (),
         tasks=tasks,
         examples=examples,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from prewrite.errors import UserError
-from prewrite.secrets import ArgumentParser
+from prewrite.secrets import ArgumentParser, positive
 from prewrite.terminal import quiet_environment
 
 
@@ -51,21 +51,13 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar="FILE|TEXT",
         help="a .jsonl, .csv or .parquet file with the column `instruction`, or one instruction as it is",
     )
-    parser.add_argument(
-        "--samples", type=_positive, metavar="K", help="K sampled rewrites each (default: a greedy one)"
-    )
+    parser.add_argument("--samples", type=positive, metavar="K", help="K sampled rewrites each (default: a greedy one)")
     parser.add_argument("--config", type=Path, metavar="FILE", help="a config, for its policy and rollout settings")
     parser.add_argument(
         "--set", action="append", default=[], metavar="key=value", dest="overrides", help="in the config"
     )
     parser.add_argument("--out", type=Path, default=Path("rewrites.jsonl"), metavar="FILE", help="(rewrites.jsonl)")
     return parser.parse_args(arguments)
-
-
-def _positive(text: str) -> int:
-    if not (text.isdecimal() and len(text) < 10 and int(text)):
-        raise argparse.ArgumentTypeError("a whole number, 1 or more, is wanted")
-    return int(text)
 
 
 if __name__ == "__main__":

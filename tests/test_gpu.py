@@ -31,7 +31,7 @@ def measure(script: str, ranks: int, model: str, out: Path, *arguments: str) -> 
         *((1, level) for level in ("0", "1", "2")),
         *(pytest.param((2, level), marks=on_two) for level in ("0", "1", "2")),
     ],
-    ids=lambda case: f"{case[0]} ranks, sleep level {case[1]}",
+    ids=lambda case: f"{case[0]}-{case[1]}",
 )
 def report(request: pytest.FixtureRequest, shallow_model: str, tmp_path_factory: pytest.TempPathFactory) -> dict:
     ranks, sleep_level = request.param

@@ -547,8 +547,8 @@ def imitate(config: Path, rows: Path, model: str, last: Path) -> None:
     shutil.rmtree(last)
     code, stdout, stderr = finish(start([*command, "--resume"]))
     assert code == 0, stdout[-3000:] + stderr[-3000:]
-    assert "step  6/6" in stdout
-    assert "step  3/6" not in stdout
+    assert "step 6/6" in stdout
+    assert "step 3/6" not in stdout
     resumed = trained(run)
     assert [line["step"] for line in resumed] == [*range(7)]
     for line, of_one_piece in zip(resumed, steps, strict=True):

@@ -59,20 +59,17 @@ class LogprobModel(nn.Module):
     def forward(self, batch: Batch, num_chunks: int, entropy_grad: bool) -> tuple[Tensor, Tensor]:
         """(logprob_BT, entropy_BT) in float32, 0 where the batch's mask is off.
 
-        Packed, the rows stand in one row without padding. Otherwise they are padded on the right, so that causal
-        attention alone keeps padding out.
+        Packed, the rows stand in one row without padding, with what they share once. Otherwise they are padded on the
+        right, so that causal attention alone keeps padding out.
         """
-        ids, target, mask = batch.input_ids_BT, batch.target_BT, batch.mask_BT
-        packing = None
-        if self.lm.config._attn_implementation == PACKED:
-            packing = Packing.of(batch.length_B, mask.shape[1], batch.num_positions)
-            ids, target, mask = packing.pack(ids), packing.pack(target), packing.pack(mask)
-        keywords = packing.keywords if packing else {}
-        logprob, entropy = chunked_logprobs(
+        packing = Packing.of(batch) if self.lm.config._attn_implementation == PACKED else None
+        ids, keywords = (packing.ids_1N, packing.keywords) if packing else (batch.input_ids_BT, {})
+        return chunked_logprobs(
             self.lm.get_decoder()(input_ids=ids, use_cache=False, **keywords).last_hidden_state,
             self.lm.get_output_embeddings(),
-            target,
-            mask_BT=mask,
+            batch.target_BT,
+            mask_BT=batch.mask_BT,
+            slot_BT=packing.slot_BT if packing else None,
             num_tokens=batch.num_tokens,
             temperature=self.temperature,
             chunk_tokens=self.chunk_tokens,
@@ -80,7 +77,6 @@ class LogprobModel(nn.Module):
             entropy_grad=entropy_grad,
             **_logit_shape(self.lm.config),
         )
-        return (packing.unpack(logprob), packing.unpack(entropy)) if packing else (logprob, entropy)
 
 
 def _logit_shape(config: Any) -> dict[str, float]:

@@ -5,7 +5,7 @@
 
 An optimizer step on random tokens: --prompts requests of --request tokens, --generations completions each of
 --completion tokens. The two ways take turns on one policy, whose weights stay as they are; the gradient's norm is told
-for each. Memory is the allocator's peak.
+for each. Memory: the allocator's peak, and what the policy holds between steps; their difference is what a step takes.
 """
 
 import argparse
@@ -41,9 +41,9 @@ from scripts.benchmarks.common import (
 GIB = 2**30
 
 
-def workload(arguments: argparse.Namespace, vocabulary: int, world_size: int) -> Batch:
+def workload(arguments: argparse.Namespace, vocabulary: int, world_size: int, seed: int = 0) -> Batch:
     """Groups of random tokens, their advantages random too."""
-    rng = random.Random(0)
+    rng = random.Random(seed)
     samples = []
     for _ in range(arguments.prompts * world_size):
         request = tuple(rng.choices(range(vocabulary), k=arguments.request))
@@ -82,6 +82,23 @@ def take_turns(policy: Policy, config: Config, ways: Mapping[str, Batch], repeat
     return {name: _times(seconds[name]) | found[name] for name in ways}
 
 
+def held_by_part(policy: Policy) -> dict[str, float]:
+    """GiB of the tensors that this rank's policy holds between steps, wherever they are."""
+    states = policy.optimizer_state()
+    # Of ZeRO-1 with bfloat16 weights, whose float32 gradients stay; elsewhere they come and go with a step.
+    gradients = getattr(policy.engine.optimizer, "fp32_groups_gradients_flat", [])
+    parts = {
+        "weights": [getattr(weight, "ds_tensor", weight) for weight in policy.lm.parameters()],
+        "gradients": gradients,
+        "masters": [state["master"] for state in states],
+        "moments": [part for state in states for name, part in state.items() if name != "master"],
+    }
+    return {
+        name: sum(one.numel() * one.element_size() for one in tensors if torch.is_tensor(one)) / GIB
+        for name, tensors in parts.items()
+    }
+
+
 def _times(seconds: Sequence[float]) -> dict[str, float]:
     return {"step, s": statistics.median(seconds), "fastest, s": min(seconds), "slowest, s": max(seconds)}
 
@@ -105,13 +122,15 @@ def main() -> None:
         shared = workload(arguments, len(load_tokenizer(config.policy)), world.size)
         alone = replace(shared, lead_B=torch.arange(len(shared.lead_B)), num_computed=shared.num_positions)
         columns = take_turns(policy, config, {"shared": shared, "nothing shared": alone}, arguments.repeats)
+        held = held_by_part(policy)
         if not world.is_main:
             return
         ours, theirs = columns.values()
         columns["ratio"] = {name: value / theirs[name] for name, value in ours.items()}
         show_heading(arguments, world.size)
         show_table("Training phase", columns)
-        write_result(arguments, world.size, training=columns)
+        show_table("Held between steps", {"GiB": held})
+        write_result(arguments, world.size, training=columns, held=held)
 
 
 if __name__ == "__main__":

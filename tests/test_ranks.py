@@ -185,6 +185,7 @@ def test_moments_in_8_bits_are_reset_and_resumed_like_others(ranks: str, request
     check_resets(report, in_bfloat16=False)
     assert set(report["bytes"]) == {"ZeRO-3", "ZeRO-1, bfloat16"}
     assert max(report["bytes"].values()) < 2.05, "two moments of a byte, and a scale every 256 weights"
+    assert set(report["left"].values()) == {0}, "gradients in bfloat16 beside their float32 sum"
     for kind, (before, after, resumed) in report["resumed"].items():
         assert abs(after - before) > 1, kind
         assert resumed == pytest.approx(after, abs=1e-3 * abs(after - before)), kind

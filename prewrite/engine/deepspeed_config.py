@@ -37,7 +37,8 @@ def deepspeed_config(settings: PolicySettings, training: TrainingSettings, world
             **offload,
         },
         "zero_force_ds_cpu_optimizer": False,
-        "bf16": {"enabled": settings.dtype == "bfloat16"},
+        # ZeRO-1 adds each gradient to its float32 sum as it comes, and would keep it in bfloat16 besides.
+        "bf16": {"enabled": settings.dtype == "bfloat16", "immediate_grad_update": True},
         "data_types": {"grad_accum_dtype": "fp32"},
         # ZeRO-1 reduces once a step: the float32 sum, which it would otherwise round to bfloat16.
         **({"communication_data_type": "fp32"} if stage == 1 else {}),

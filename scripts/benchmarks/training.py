@@ -86,7 +86,10 @@ def held_by_part(policy: Policy) -> dict[str, float]:
     """GiB of the tensors that this rank's policy holds between steps, wherever they are."""
     states = policy.optimizer_state()
     # Of ZeRO-1 with bfloat16 weights, whose float32 gradients stay; elsewhere they come and go with a step.
-    gradients = getattr(policy.engine.optimizer, "fp32_groups_gradients_flat", [])
+    gradients = [
+        *getattr(policy.engine.optimizer, "fp32_groups_gradients_flat", []),
+        *(weight.grad for weight in policy.trained.values() if weight.grad is not None),
+    ]
     parts = {
         "weights": [getattr(weight, "ds_tensor", weight) for weight in policy.lm.parameters()],
         "gradients": gradients,

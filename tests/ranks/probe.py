@@ -194,10 +194,11 @@ def weight_sum(policy: Policy) -> float:
 
 
 def eight_bit_proofs(settings: PolicySettings, batch: Batch, folder: Path) -> dict:
-    """Of moments in 8 bits, by kind: `reset_proof`, `resume_proof`, and their bytes a weight."""
+    """Of moments in 8 bits, by kind: `reset_proof`, `resume_proof`, their bytes a weight, and how many weights still
+    hold a gradient of their own when all of them are summed up."""
     training = TrainingSettings(max_steps=1, logprob_chunk_tokens=CHUNK_TOKENS, optim="adamw_8bit")
     world = distributed.start()
-    report: dict = {"resets": {}, "resumed": {}, "bytes": {}}
+    report: dict = {"resets": {}, "resumed": {}, "bytes": {}, "left": {}}
     for kind in EIGHT_BIT_KINDS:
         changed = settings.model_copy(update=KINDS[kind])
         policy = Policy(changed, training, world, temperature=TEMPERATURE)
@@ -209,6 +210,9 @@ def eight_bit_proofs(settings: PolicySettings, batch: Batch, folder: Path) -> di
         moments = [value for state in states for name, value in state.items() if name.startswith(("state", "absmax"))]
         numel = sum(state["master"].numel() for state in states)
         report["bytes"][kind] = sum(value.numel() * value.element_size() for value in moments) / numel
+        logprob_BT, _ = policy.logprobs(batch.to(world.device), count_chunks(batch.num_tokens, CHUNK_TOKENS))
+        policy.backward(logprob_BT.sum(), last=True)
+        report["left"][kind] = sum(weight.grad is not None for weight in policy.trained.values())
     return report
 
 

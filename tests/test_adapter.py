@@ -12,10 +12,11 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, LlamaConfig, LlamaForCausalLM
 
-from prewrite.config import LoraSettings, PolicySettings, RolloutSettings, TaskModelSettings
+from prewrite.config import LoraSettings, PolicySettings, RolloutSettings, TaskModelSettings, TrainingSettings
 from prewrite.config.loading import load_config
 from prewrite.engine import task_server
 from prewrite.engine.adapter import Adapter, refuse_adapter, whole_weights
+from prewrite.engine.deepspeed_config import refuse_no_bitsandbytes
 from prewrite.errors import UserError
 from prewrite.evaluation.arguments import parse_arguments
 from prewrite.evaluation.setup import _model_len
@@ -99,10 +100,18 @@ def test_a_weight_in_4_bits_is_not_trained_whole(shallow_model: str) -> None:
         refuse_adapter(PolicySettings(model=shallow_model, lora=saves, load_in_4bit=True))
 
 
-def test_4_bits_without_bitsandbytes_are_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_needs_bitsandbytes_is_refused_in_words_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"load_in_4bit: .*pip install -r requirements-qlora\.txt"):
-        refuse_adapter(PolicySettings(model="any", lora=LoraSettings(), load_in_4bit=True))
+    whole, in_4_bits = PolicySettings(model="any"), PolicySettings(model="any", lora=LoraSettings(), load_in_4bit=True)
+    plain, of_8_bits = TrainingSettings(max_steps=1), TrainingSettings(max_steps=1, optim="adamw_8bit")
+    refuse_no_bitsandbytes(whole, plain)
+    for settings, training, named in (
+        (in_4_bits, plain, r"policy\.load_in_4bit:"),
+        (whole, of_8_bits, r"training\.optim=adamw_8bit:"),
+        (in_4_bits, of_8_bits, r"policy\.load_in_4bit and training\.optim=adamw_8bit:"),
+    ):
+        with pytest.raises(UserError, match=named + r" .*pip install -r requirements-qlora\.txt"):
+            refuse_no_bitsandbytes(settings, training)
 
 
 def test_the_program_ends_with_exit_code_2_and_one_message(

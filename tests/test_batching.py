@@ -106,7 +106,20 @@ def test_an_empty_micro_batch_counts_for_nothing():
 def test_to_moves_every_tensor():
     batch = collate(SAMPLES, torch.tensor([0.5, -0.5, 1.0]), pad_token_id=0).to("meta")
     assert {value.device.type for value in vars(batch).values() if isinstance(value, torch.Tensor)} == {"meta"}
-    assert (batch.num_tokens, batch.num_positions) == (7, 10), "counted before the move"
+    assert (batch.num_tokens, batch.num_positions, batch.num_computed) == (7, 10, 10), "counted before the move"
+
+
+def test_rows_of_one_prompt_have_the_first_of_them_as_lead():
+    first, other, second, silent = sample([1, 2, 3], [5, 6]), sample([4], [5]), sample([1, 2, 3], [7]), sample([4], [])
+    batch = collate([first, other, second, silent, other], [0.0] * 5, pad_token_id=0)
+    assert batch.lead_B.tolist() == [0, 1, 0, 3, 1]
+    assert batch.prefix_length_B.tolist() == [2, 0, 2, 0, 0]
+    assert (batch.num_positions, batch.num_computed) == (4 + 1 + 3 + 1 + 1, 10 - 2)
+    part = batch.select([4, 2, 1, 0])
+    assert part.lead_B.tolist() == [0, 1, 0, 1]
+    assert (part.num_positions, part.num_computed) == (9, 7)
+    assert batch.select([2]).num_computed == 3
+    assert batch.empty().num_computed == 1
 
 
 def test_micro_batches_by_count():
@@ -153,11 +166,21 @@ def test_packs_hand_worked():
     assert pack_by_tokens([], 20) == []
 
 
+def alone(lengths):
+    """Rows that share nothing: lengths, prefixes, leads."""
+    return lengths, [0] * len(lengths), list(range(len(lengths)))
+
+
+def computed(pack, lengths, prefix_lengths, leads):
+    prefixes = {leads[row]: prefix_lengths[row] for row in pack}
+    return sum(lengths[row] - prefix_lengths[row] for row in pack) + sum(prefixes.values())
+
+
 @pytest.mark.parametrize("world_size", [1, 2, 3])
 def test_even_packs_are_few_and_equally_full(world_size):
     rng = random.Random(world_size)
     lengths = [rng.randint(50, 700) for _ in range(200)]
-    packs = pack_evenly(lengths, 4096, world_size)
+    packs = pack_evenly(*alone(lengths), 4096, world_size)
     assert sorted(row for pack in packs for row in pack) == list(range(200))
     filled = [sum(lengths[row] for row in pack) for pack in packs]
     assert max(filled) <= 4096
@@ -168,13 +191,45 @@ def test_even_packs_are_few_and_equally_full(world_size):
 
 def test_even_packs_hand_worked():
     # 24 positions in micro-batches of at most 13: two; 9, then 7, 5 and 3 each to the emptier one: 9 + 3 and 7 + 5
-    assert pack_evenly([3, 9, 5, 7], 13, 1) == [[1, 0], [3, 2]]
+    assert pack_evenly(*alone([3, 9, 5, 7]), 13, 1) == [[1, 0], [3, 2]]
     # 8 + 8 + 8 do not fit twice into 12, though 24 positions would
-    assert pack_evenly([8, 8, 8], 12, 1) == [[0], [1], [2]]
+    assert pack_evenly(*alone([8, 8, 8]), 12, 1) == [[0], [1], [2]]
     # 32 positions, one row of 30: the limit is 30, so two
-    assert pack_evenly([30, 2], 10, 1) == [[0], [1]]
-    assert pack_evenly([5], 10, 4) == [[0]]
-    assert pack_evenly([], 10, 2) == []
+    assert pack_evenly(*alone([30, 2]), 10, 1) == [[0], [1]]
+    assert pack_evenly(*alone([5]), 10, 4) == [[0]]
+    assert pack_evenly(*alone([]), 10, 2) == []
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 8])
+@pytest.mark.parametrize(
+    ("groups", "size", "max_tokens", "extra"),
+    [(64, 16, 32_768, 0.03), (1, 64, 32_768, 0.3), (5, 16, 32_768, 0.3), (64, 16, 1_500, 0.1), (32, 8, 4_096, 0.06)],
+    ids=["many", "one prompt", "few", "groups as large as a micro-batch", "groups of 8"],
+)
+def test_even_packs_keep_rows_of_one_prompt_together(world_size, groups, size, max_tokens, extra):
+    """extra: what prefixes computed twice and the wait for the fullest add to the positions of each rank."""
+    rng = random.Random(0)
+    prefix_lengths = [length for _ in range(groups) for length in [rng.randint(100, 200)] * size]
+    leads = [group * size for group in range(groups) for _ in range(size)]
+    lengths = [prefix + rng.randint(30, 90) for prefix in prefix_lengths]
+    rows = lengths, prefix_lengths, leads
+    packs = pack_evenly(*rows, max_tokens, world_size)
+    assert sorted(row for pack in packs for row in pack) == list(range(groups * size))
+    filled = [computed(pack, *rows) for pack in packs]
+    total = computed(range(groups * size), *rows)
+    assert max(filled) <= max_tokens
+    assert len(packs) % world_size == 0
+    waited = sum(max(filled[start : start + world_size]) for start in range(0, len(packs), world_size))
+    assert waited <= (1 + extra) * total / world_size
+    assert len(packs) <= 1.5 * total / max_tokens + world_size
+
+
+def test_even_packs_of_shared_prompts_hand_worked():
+    # two groups of 10 + 3 x 4 = 22 positions, and a row alone of 6: 50 in two of at most 30: one group each, 28 and 22
+    rows = [14] * 6 + [6], [10] * 6 + [5], [0, 0, 0, 3, 3, 3, 6]
+    assert pack_evenly(*rows, 30, 1) == [[0, 1, 2, 6], [3, 4, 5]]
+    # one group of 10 + 4 x 4 = 26 for two ranks: 18 and 18
+    assert pack_evenly([14] * 4, [10] * 4, [0] * 4, 30, 2) == [[0, 2], [1, 3]]
 
 
 @pytest.mark.parametrize(("count", "world_size"), [(1, 1), (5, 2), (4, 2), (1, 4), (7, 3)])

@@ -1,11 +1,21 @@
-"""On a GPU: the sampler follows the push, with the engine asleep while the policy trains and over several ranks."""
+"""On a GPU: the sampler follows the push, with the engine asleep while the policy trains and over several ranks; and
+rollouts that share their request train as each by itself."""
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
+from prewrite.algorithm.batching import Batch, collate
+from prewrite.algorithm.logprobs import count_chunks
+from prewrite.config import PolicySettings
+from prewrite.engine.packed_attention import Packing, packed_attention
+from prewrite.engine.policy import LogprobModel, load_lm
+from prewrite.types import Sample
 from tests.launching import finish, launched, start
 from tests.ranks.agreement import COMPILED, check_gradients, check_resets, check_weights
 
@@ -75,3 +85,71 @@ def test_an_engine_over_two_ranks(random_model: str, tmp_path: Path) -> None:
     report = measure("tensor_parallel", 2, random_model, tmp_path / "out.json", "bfloat16")
     assert max(report["gaps"]) < 0.1
     assert min(report["gaps_without_push"]) > 5 * max(report["gaps"])
+
+
+def rollouts_of_three_requests(vocabulary: int) -> Batch:
+    """48 rollouts, 16 of each request."""
+    generator = torch.Generator().manual_seed(0)
+
+    def tokens(length: int) -> tuple[int, ...]:
+        return tuple(torch.randint(vocabulary, (length,), generator=generator).tolist())
+
+    samples = [
+        Sample(request, ids, (-9.0,) * len(ids), "", "stop")
+        for request in (tokens(150), tokens(70), tokens(129))
+        for ids in (tokens(length) for length in range(20, 100, 5))
+    ]
+    return collate(samples, torch.randn(48, generator=generator), pad_token_id=0)
+
+
+def relative(found: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> list[float]:
+    """|found - expected| / |expected|, of each pair."""
+    pairs = zip(found, expected, strict=True)
+    return [float((one.float() - other.float()).norm() / other.float().norm()) for one, other in pairs]
+
+
+def test_keys_and_values_that_rows_share_get_the_gradient_of_all_their_readers() -> None:
+    """Of attention alone, against attention to copies of them, in bfloat16."""
+    batch = rollouts_of_three_requests(100).to("cuda")
+    keywords = Packing.of(batch).keywords
+    slot_K, start_q, start_k = keywords["slot_K"], keywords["cu_seq_lens_q"], keywords["cu_seq_lens_k"]
+    torch.manual_seed(0)
+    query, key, value = (
+        torch.randn(1, heads, batch.num_computed, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+        for heads in (8, 2, 2)
+    )
+    out, _ = packed_attention(nn.Identity(), query, key, value, None, **keywords)
+    towards = torch.randn_like(out)
+    found = [out, *torch.autograd.grad(out, (query, key, value), towards)]
+    whole = [tensor.detach().float().requires_grad_() for tensor in (query, key, value)]
+    sequences = zip(
+        start_q.tolist()[:-1], start_q.tolist()[1:], start_k.tolist()[:-1], start_k.tolist()[1:], strict=True
+    )
+    parts = []
+    for first_q, last_q, first_k, last_k in sequences:
+        read = slot_K[first_k:last_k]
+        scores = whole[0][0, :, first_q:last_q] @ whole[1][0, :, read].repeat_interleave(4, 0).mT / 8
+        later = torch.ones_like(scores[0], dtype=torch.bool).triu(last_k - first_k - (last_q - first_q) + 1)
+        weights = scores.masked_fill(later, -torch.inf).softmax(-1)
+        parts.append((weights @ whole[2][0, :, read].repeat_interleave(4, 0)).transpose(0, 1))
+    expected = torch.cat(parts)[None]
+    gradients = torch.autograd.grad(expected, whole, towards.float())
+    assert max(relative(found, [expected, *gradients])) < 0.005
+
+
+def test_rollouts_that_share_their_request_train_as_each_by_itself(shallow_model: str) -> None:
+    """In bfloat16: the gradient is no further from float32's than that of rows that share nothing, and close to it."""
+    gradients = {}
+    for way, dtype in (("float32", "float32"), ("alone", "bfloat16"), ("shared", "bfloat16")):
+        lm = load_lm(PolicySettings(model=shallow_model, dtype=dtype)).cuda().train()
+        lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        batch = rollouts_of_three_requests(lm.config.vocab_size)
+        if way != "shared":
+            batch = replace(batch, lead_B=torch.arange(48), num_computed=batch.num_positions)
+        model, batch = LogprobModel(lm, temperature=0.7, chunk_tokens=512), batch.to("cuda")
+        logprob_BT, _ = model(batch, count_chunks(batch.num_tokens, 512), False)
+        (logprob_BT.sum(1) * batch.advantage_B).sum().backward()
+        gradients[way] = torch.cat([weight.grad.float().flatten() for weight in lm.parameters()])
+    alone, shared = (relative([gradients[way]], [gradients["float32"]])[0] for way in ("alone", "shared"))
+    assert shared < 1.2 * alone
+    assert shared < 0.02

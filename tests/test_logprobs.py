@@ -83,8 +83,8 @@ def test_hand_worked_temperature():
 def test_defaults():
     given = {name: parameter.default for name, parameter in inspect.signature(chunked_logprobs).parameters.items()}
     assert {name: value for name, value in given.items() if value is not inspect.Parameter.empty} == {
-        "mask_BT": None, "num_tokens": None, "temperature": 1.0, "chunk_tokens": 2048, "num_chunks": None, "scale": 1.0,
-        "divisor": 1.0, "softcap": None, "entropy_grad": False,
+        "mask_BT": None, "slot_BT": None, "num_tokens": None, "temperature": 1.0, "chunk_tokens": 2048,
+        "num_chunks": None, "scale": 1.0, "divisor": 1.0, "softcap": None, "entropy_grad": False,
     }  # fmt: skip
 
 

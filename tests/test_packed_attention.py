@@ -24,15 +24,20 @@ from prewrite.errors import UserError
 from prewrite.types import Sample
 
 SHAPE = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 50}
-LENGTHS = [(3, 5), (1, 1), (7, 2), (2, 9)]
+LENGTHS = [(3, 5), (1, 1), (7, 2), (2, 9), (7, 4), (3, 0), (7, 1), (1, 3), (3, 1)]
+"""Of prompt and completion. Prompts of one length are one prompt: three of 7 tokens, two of 3 and of 1 that have a
+completion."""
+ADVANTAGES = torch.tensor([1.0, -1.0, 0.5, 2.0, -1.5, 3.0, 0.7, -0.4, 1.2])
 
 
 def batch():
     samples = [
-        Sample(tuple(range(1, prompt + 1)), tuple(range(9, 9 + length)), (-1.0,) * length, "", "stop")
-        for prompt, length in LENGTHS
+        Sample(
+            tuple(range(1, prompt + 1)), tuple(range(9 + 3 * row, 9 + 3 * row + length)), (-1.0,) * length, "", "stop"
+        )
+        for row, (prompt, length) in enumerate(LENGTHS)
     ]
-    return collate(samples, [1.0, -1.0, 0.5, 2.0], pad_token_id=49)
+    return collate(samples, ADVANTAGES, pad_token_id=49)
 
 
 @pytest.mark.parametrize(
@@ -49,24 +54,36 @@ def test_the_same_as_eager_attention_on_padded_rows(config, gradient_checkpointi
         if gradient_checkpointing:
             lm.gradient_checkpointing_enable()
         logprob_BT, entropy_BT = LogprobModel(lm, temperature=0.7, chunk_tokens=4)(batch(), 5, False)
-        (logprob_BT.sum(1) * torch.tensor([1.0, -1.0, 0.5, 2.0])).sum().backward()
+        (logprob_BT.sum(1) * ADVANTAGES).sum().backward()
         found.append((logprob_BT, entropy_BT, [parameter.grad for parameter in lm.parameters()]))
     (logprob_BT, entropy_BT, gradients), (packed_BT, packed_entropy_BT, packed_gradients) = found
-    assert logprob_BT.shape == (4, 10)
+    assert logprob_BT.shape == (9, 10)
     torch.testing.assert_close(packed_BT, logprob_BT, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(packed_entropy_BT, entropy_BT, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(packed_gradients, gradients, rtol=1e-4, atol=1e-5)
 
 
-def test_a_packed_row_holds_the_sequences_without_their_padding():
+def test_a_packed_row_holds_no_padding_and_what_rows_share_once():
     rows = batch()
-    packing = Packing.of(rows.length_B, 10, rows.num_positions)
-    assert packing.pack(rows.input_ids_BT).shape == (1, 7 + 1 + 8 + 10)
-    assert packing.keywords["position_ids"][0].tolist() == [*range(7), 0, *range(8), *range(10)]
-    assert packing.keywords["cu_seq_lens_q"].tolist() == [0, 7, 8, 16, 26]
+    packing = Packing.of(rows)
+    keywords = packing.keywords
+    sizes = [7, 1, 8, 10, 4, 2, 1, 3, 1]  # of 7 + 1 + 8 + 10 + 10 + 2 + 7 + 3 + 3, less 6 twice and 2 once
+    assert packing.ids_1N.shape == (1, rows.num_computed) == (1, sum(sizes))
+    assert keywords["cu_seq_lens_q"].diff().tolist() == sizes
+    assert keywords["cu_seq_lens_k"].diff().tolist() == rows.length_B.tolist()
+    assert keywords["position_ids"][0].tolist() == [
+        *range(7), 0, *range(8), *range(10), *range(6, 10), *range(2), 6, *range(3), 2
+    ]  # fmt: skip
     is_real_BT = torch.arange(10) < rows.length_B[:, None]
-    restored_BT = packing.unpack(packing.pack(rows.input_ids_BT))
-    assert restored_BT.equal(rows.input_ids_BT * is_real_BT)
+    assert packing.ids_1N[0][packing.slot_BT[is_real_BT]].equal(rows.input_ids_BT[is_real_BT])
+    assert keywords["slot_K"].equal(packing.slot_BT[is_real_BT])
+
+
+@pytest.mark.parametrize("rows", [[0, 1, 2, 3], [5, 0], []], ids=["four prompts", "no completion", "nothing"])
+def test_rows_that_share_nothing_read_their_own_keys(rows: list[int]):
+    part = batch().select(rows)
+    assert part.num_computed == part.num_positions
+    assert "slot_K" not in Packing.of(part).keywords
 
 
 @pytest.mark.parametrize(

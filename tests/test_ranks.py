@@ -103,8 +103,8 @@ def test_ranks_write_different_rewrites(two_ranks: dict) -> None:
 
 
 BOTH = pytest.mark.parametrize("ranks", ["one_rank", "two_ranks"])
-HAS_4_BITS = importlib.util.find_spec("bitsandbytes") is not None
-in_4_bits = pytest.mark.skipif(not HAS_4_BITS, reason="bitsandbytes is not installed: requirements-qlora.txt")
+HAS_BITS = importlib.util.find_spec("bitsandbytes") is not None
+in_few_bits = pytest.mark.skipif(not HAS_BITS, reason="bitsandbytes is not installed: requirements-qlora.txt")
 
 
 def test_the_gradient_of_an_adapter_does_not_depend_on_the_cut_nor_on_the_ranks(
@@ -161,7 +161,7 @@ def test_an_adapter_goes_on_from_what_a_checkpoint_holds(ranks: str, request: py
 
 @pytest.mark.parametrize(
     ("ranks", "kind"),
-    [("one_rank", "ZeRO-3"), ("two_ranks", "ZeRO-3"), pytest.param("one_rank", "4 bits", marks=in_4_bits)],
+    [("one_rank", "ZeRO-3"), ("two_ranks", "ZeRO-3"), pytest.param("one_rank", "4 bits", marks=in_few_bits)],
 )
 def test_the_push_hands_over_the_adapter_merged(ranks: str, kind: str, request: pytest.FixtureRequest) -> None:
     """Of 4 bits the weights as they are computed with: the tolerance is the same."""
@@ -170,9 +170,22 @@ def test_the_push_hands_over_the_adapter_merged(ranks: str, kind: str, request: 
     assert min(report["gaps_without_push"]) > 0.05
 
 
-@in_4_bits
+@in_few_bits
 def test_of_4_bits_the_gradient_does_not_depend_on_the_ranks(one_rank: dict, two_ranks: dict) -> None:
     whole = one_rank["lora"]["gradients"]["4 bits"]["1"]
     check_same({"4 bits": two_ranks["lora"]["gradients"]["4 bits"]}, whole, in_bfloat16=False)
     in_full = one_rank["lora"]["gradients"]["ZeRO-1"]["1"]
     assert all(whole[name][0] != pytest.approx(in_full[name][0], rel=1e-3) for name in whole), "they are held in 4 bits"
+
+
+@in_few_bits
+@BOTH
+def test_moments_in_8_bits_are_reset_and_resumed_like_others(ranks: str, request: pytest.FixtureRequest) -> None:
+    report = request.getfixturevalue(ranks)["8 bits"]
+    check_resets(report, in_bfloat16=False)
+    assert set(report["bytes"]) == {"ZeRO-3", "ZeRO-1, bfloat16"}
+    assert max(report["bytes"].values()) < 2.05, "two moments of a byte, and a scale every 256 weights"
+    assert set(report["left"].values()) == {0}, "gradients in bfloat16 beside their float32 sum"
+    for kind, (before, after, resumed) in report["resumed"].items():
+        assert abs(after - before) > 1, kind
+        assert resumed == pytest.approx(after, abs=1e-3 * abs(after - before)), kind

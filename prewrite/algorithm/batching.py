@@ -26,8 +26,11 @@ class Batch:
     advantage_B: float32. length_B: int64, positions of a row that are no padding.
     sampler_logprob_BT: float32, of the sampler; old_logprob_BT, ref_logprob_BT: None until computed. All 0 outside
     the mask.
+    lead_B: int64, the first row that has the same prompt, often the row itself. prefix_length_B: int64, positions
+    before the one that predicts the first completion token: rows of one lead have them in common.
     num_tokens: active tokens. Summed over micro-batches and ranks: `policy_loss`'s normaliser of the same name.
-    num_positions: positions that are no padding. Both are counted on the CPU, since to ask a GPU is to wait for it.
+    num_positions: positions that are no padding; num_computed: what is left of them where those that rows have in
+    common count once. All three are counted on the CPU, since to ask a GPU is to wait for it.
     """
 
     input_ids_BT: Tensor
@@ -36,8 +39,11 @@ class Batch:
     advantage_B: Tensor
     length_B: Tensor
     sampler_logprob_BT: Tensor
-    num_tokens: int
-    num_positions: int
+    lead_B: Tensor
+    prefix_length_B: Tensor
+    num_tokens: int = 0
+    num_positions: int = 0
+    num_computed: int = 0
     old_logprob_BT: Tensor | None = None
     ref_logprob_BT: Tensor | None = None
 
@@ -67,6 +73,7 @@ class Batch:
             mask_BT=torch.zeros_like(first.mask_BT),
             advantage_B=torch.zeros_like(first.advantage_B),
             length_B=torch.ones_like(first.length_B),
+            prefix_length_B=torch.zeros_like(first.prefix_length_B),
         )._counted()
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
@@ -74,7 +81,18 @@ class Batch:
         return replace(self, **{name: change(value) for name, value in values.items() if isinstance(value, Tensor)})
 
     def _counted(self) -> "Batch":
-        return replace(self, num_tokens=int(self.mask_BT.sum()), num_positions=int(self.length_B.sum()))
+        """Leads and counts of the rows that are here now."""
+        _, first, prompt_B = np.unique(self.lead_B.numpy(force=True), return_index=True, return_inverse=True)
+        lead_B = torch.from_numpy(first[prompt_B]).to(self.lead_B.device)
+        is_led_B = lead_B != torch.arange(len(lead_B), device=lead_B.device)
+        num_positions = int(self.length_B.sum())
+        return replace(
+            self,
+            lead_B=lead_B,
+            num_tokens=int(self.mask_BT.sum()),
+            num_positions=num_positions,
+            num_computed=num_positions - int((self.prefix_length_B * is_led_B).sum()),
+        )
 
 
 def collate(
@@ -99,6 +117,9 @@ def collate(
     mask_BT = np.zeros((rows, longest), dtype=np.bool_)
     sampler_logprob_BT = np.zeros((rows, longest), dtype=np.float32)
     length_B = np.ones(rows, dtype=np.int64)
+    lead_B = np.arange(rows)
+    prefix_length_B = np.zeros(rows, dtype=np.int64)
+    leads: dict[tuple[int, ...], int] = {}
     advantage_B = torch.zeros(rows)
     advantage_B[: len(samples)] = torch.as_tensor(advantages, dtype=torch.float32)
     for row, sample in enumerate(samples):
@@ -108,6 +129,9 @@ def collate(
         input_ids_BT[row, :length] = ids[:-1]
         target_BT[row, :length] = ids[1:]
         length_B[row] = max(length, 1)
+        if sample.completion_ids:
+            lead_B[row] = leads.setdefault(sample.prompt_ids, row)
+            prefix_length_B[row] = len(sample.prompt_ids) - 1
         is_truncated = sample.finish_reason == "length"
         if (has_verdict is not None and not has_verdict[row]) or (mask_truncated_completions and is_truncated):
             continue
@@ -121,9 +145,9 @@ def collate(
         advantage_B,
         torch.from_numpy(length_B),
         torch.from_numpy(sampler_logprob_BT),
-        num_tokens=int(mask_BT.sum()),
-        num_positions=int(length_B.sum()),
-    )
+        torch.from_numpy(lead_B),
+        torch.from_numpy(prefix_length_B),
+    )._counted()
 
 
 def collate_rows(rows: Sequence[TokenRow], *, pad_token_id: int) -> Batch:
@@ -144,9 +168,9 @@ def collate_rows(rows: Sequence[TokenRow], *, pad_token_id: int) -> Batch:
         torch.ones(len(rows)),
         torch.tensor(lengths),
         torch.zeros(mask_BT.shape),
-        num_tokens=int(mask_BT.sum()),
-        num_positions=sum(lengths),
-    )
+        torch.arange(len(rows)),
+        torch.zeros(len(rows), dtype=torch.int64),
+    )._counted()
 
 
 def micro_batches(batch: Batch, *, size: int) -> list[list[int]]:
@@ -176,27 +200,77 @@ def pack_by_tokens(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
     return packs
 
 
-def pack_evenly(lengths: Sequence[int], max_tokens: int, world_size: int) -> list[list[int]]:
-    """Micro-batches of at most max_tokens positions, about as few as that allows, about equally full.
+def pack_evenly(
+    lengths: Sequence[int], prefix_lengths: Sequence[int], leads: Sequence[int], max_tokens: int, world_size: int
+) -> list[list[int]]:
+    """Micro-batches that compute at most max_tokens positions, about as few as that allows, about equally full.
 
-    For rows that are trained without padding: the longest row left goes into the emptiest micro-batch. Their number is
-    a multiple of world_size, unless there are fewer rows. A row longer than max_tokens raises the limit for all.
+    For rows that are trained without padding. Rows of one lead have their first prefix_lengths positions in common,
+    which a micro-batch computes once. They are kept together, unless ranks would wait for each other for longer than
+    it takes to compute those twice. The number of micro-batches is a multiple of world_size, unless there are fewer
+    rows. A row longer than max_tokens raises the limit for all.
     """
     if not lengths:
         return []
+    groups: dict[int, _Group] = {}
+    for row in sorted(range(len(lengths)), key=lambda row: (-lengths[row], row)):
+        group = groups.setdefault(leads[row], _Group(prefix_lengths[row], []))
+        group.rows.append((row, lengths[row] - prefix_lengths[row]))
+    total = sum(group.size for group in groups.values())
     limit = max(max_tokens, max(lengths))
-    count = -(-sum(lengths) // limit)
+    count = -(-total // limit)
     while True:
         count = min(-(-count // world_size) * world_size, len(lengths))
-        packs: list[list[int]] = [[] for _ in range(count)]
-        filled = [0] * count
-        for row in sorted(range(len(lengths)), key=lambda row: (-lengths[row], row)):
-            emptiest = filled.index(min(filled))
-            packs[emptiest].append(row)
-            filled[emptiest] += lengths[row]
-        if max(filled) <= limit:
-            return packs
+        ways = []
+        for room in (limit, total / count):
+            packs, filled = _fill(list(groups.values()), count, room)
+            if max(filled) <= limit:
+                rounds = [filled[start : start + world_size] for start in range(0, count, world_size)]
+                ways.append((sum(map(max, rounds)), packs))
+        if ways:
+            return min(ways, key=lambda way: way[0])[1]
         count += 1
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Rows of one prompt, each with the positions that it does not share, most of them first."""
+
+    prefix_length: int
+    rows: list[tuple[int, int]]
+
+    @property
+    def size(self) -> int:
+        return self.prefix_length + sum(own for _, own in self.rows)
+
+
+def _fill(groups: Sequence[_Group], count: int, room: float) -> tuple[list[list[int]], list[int]]:
+    """`count` micro-batches, and the positions that each computes.
+
+    The largest group left goes where it makes the least full one; what of it would pass `room` there goes on to the
+    next, and what would pass it everywhere is dealt out row by row.
+    """
+    packs: list[list[int]] = [[] for _ in range(count)]
+    filled = [0] * count
+    for group in sorted(groups, key=lambda group: -group.size):
+        with_prefix = [size + group.prefix_length for size in filled]
+        left = group.rows
+        while left:
+            size = min(with_prefix)
+            emptiest = with_prefix.index(size)
+            taken, over = left[:1], left[1:]
+            if size + left[-1][1] <= room:  # the shortest fits
+                taken, over, space = [], [], room - size
+                for row, own in left:
+                    if own <= space:
+                        taken.append((row, own))
+                        space -= own
+                    else:
+                        over.append((row, own))
+            packs[emptiest] += [row for row, _ in taken]
+            filled[emptiest] = with_prefix[emptiest] = size + sum(own for _, own in taken)
+            left = over
+    return packs, filled
 
 
 def deal(micro_batches: Sequence[list[int]], world_size: int) -> list[list[list[int]]]:

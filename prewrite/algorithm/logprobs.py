@@ -25,6 +25,7 @@ def chunked_logprobs(
     target_BT: Tensor,
     *,
     mask_BT: Tensor | None = None,
+    slot_BT: Tensor | None = None,
     num_tokens: int | None = None,
     temperature: float = 1.0,
     chunk_tokens: int = 2048,
@@ -45,6 +46,7 @@ def chunked_logprobs(
 
     head: from hidden states [n, H] to logits [n, V]. Under ZeRO-3 the module itself, whose hooks gather its weights.
     mask_BT: positions wanted; elsewhere both results are 0 and the head is not run.
+    slot_BT: where the hidden state of each wanted position stands in the flattened ones; None = in its own place.
     num_tokens: how many those are, where known: to ask a GPU is to wait for all that it has still to do.
     chunk_tokens: positions of a chunk at most, unless `num_chunks` says more or fewer chunks.
     num_chunks: head calls. Under ZeRO-3 each one is a collective: all ranks must pass the same number, the largest
@@ -64,7 +66,7 @@ def chunked_logprobs(
     chunks = count_chunks(len(position_N), chunk_tokens) if num_chunks is None else num_chunks
     dummies = max(0, chunks - len(position_N))
     run_N = torch.cat([position_N, position_N.new_zeros(dummies)])
-    hidden_NH = hidden_BTH.flatten(0, 1)[run_N]
+    hidden_NH = hidden_BTH.flatten(0, 1)[run_N if slot_BT is None else slot_BT.flatten()[run_N]]
     target_N = target_BT.flatten()[run_N]
 
     def chunk_logprobs(hidden_nH: Tensor, target_n: Tensor) -> tuple[Tensor, Tensor]:

@@ -38,6 +38,8 @@ class TrainingSettings(Section):
     """steps of linear warm-up from 0"""
     weight_decay: NonNegative = 0.0
     """of AdamW"""
+    optim: Literal["adamw_torch_fused", "adamw_8bit"] = "adamw_torch_fused"
+    """AdamW; adamw_8bit holds its moments in 8 bits, 6 bytes a weight less (requirements-qlora.txt; docs/gpus.md)"""
     adam_beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
     """of AdamW"""
     adam_beta2: Annotated[float, Field(ge=0, lt=1)] = 0.99

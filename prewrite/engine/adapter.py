@@ -6,7 +6,6 @@ The frozen weights are never written: what is merged is a new tensor each time, 
 import contextlib
 import copy
 import difflib
-import importlib.util
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
@@ -150,11 +149,6 @@ def four_bits(settings: PolicySettings) -> dict[str, Any]:
 
 def refuse_adapter(settings: PolicySettings) -> None:
     """UserError for an adapter that the model has no place for. Reads the model's config alone, so a run asks early."""
-    if settings.load_in_4bit and importlib.util.find_spec("bitsandbytes") is None:
-        raise UserError(
-            "policy.load_in_4bit: the package bitsandbytes is not installed: pip install -r requirements-qlora.txt, or "
-            "leave it out"
-        )
     if settings.lora is None:
         return
     origin = {"revision": settings.model_revision or "main", "trust_remote_code": settings.trust_remote_code}

@@ -1,10 +1,17 @@
 """What DeepSpeed is told."""
 
+import importlib.util
+from collections.abc import Callable, Iterable
 from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
 
 from prewrite.config import PolicySettings, TrainingSettings
 from prewrite.engine.distributed import World
+from prewrite.errors import UserError
 
+EIGHT_BITS = "adamw_8bit"  # of `training.optim`
 GRADIENT_BUCKET_NUMEL = 200_000_000  # gradients reduced at once
 
 
@@ -30,19 +37,59 @@ def deepspeed_config(settings: PolicySettings, training: TrainingSettings, world
             **offload,
         },
         "zero_force_ds_cpu_optimizer": False,
-        "bf16": {"enabled": settings.dtype == "bfloat16"},
+        # ZeRO-1 adds each gradient to its float32 sum as it comes, and would keep it in bfloat16 besides.
+        "bf16": {"enabled": settings.dtype == "bfloat16", "immediate_grad_update": True},
         "data_types": {"grad_accum_dtype": "fp32"},
         # ZeRO-1 reduces once a step: the float32 sum, which it would otherwise round to bfloat16.
         **({"communication_data_type": "fp32"} if stage == 1 else {}),
         "gradient_clipping": training.max_grad_norm,
-        "optimizer": {
-            "type": "AdamW",
-            "params": {
-                "lr": training.learning_rate,
-                "betas": [training.adam_beta1, training.adam_beta2],
-                "weight_decay": training.weight_decay,
-                "torch_adam": True,  # DeepSpeed's own Adam compiles an extension at the start
-                "fused": True,
-            },
-        },
+        **(
+            {"zero_allow_untested_optimizer": True}
+            if training.optim == EIGHT_BITS
+            else {"optimizer": {"type": "AdamW", "params": _adam(training)}}
+        ),
     }
+
+
+def _adam(training: TrainingSettings) -> dict[str, Any]:
+    return {
+        "lr": training.learning_rate,
+        "betas": [training.adam_beta1, training.adam_beta2],
+        "weight_decay": training.weight_decay,
+        "torch_adam": True,  # DeepSpeed's own Adam compiles an extension at the start
+        "fused": True,
+    }
+
+
+def own_optimizer(training: TrainingSettings) -> Callable[[Iterable[Tensor]], Optimizer] | None:
+    """What makes the optimizer that DeepSpeed does not have; None = it has the one that `deepspeed_config` names."""
+    if training.optim != EIGHT_BITS:
+        return None
+    from bitsandbytes.optim import AdamW8bit  # pyright: ignore[reportMissingImports]  # optional
+
+    betas = (training.adam_beta1, training.adam_beta2)
+    return lambda weights: AdamW8bit(weights, training.learning_rate, betas, weight_decay=training.weight_decay)
+
+
+def refuse_too_large(training: TrainingSettings, masters: Iterable[Tensor]) -> None:
+    """UserError where bitsandbytes would count a rank's weights in 32 bits and come out wrong, without a word."""
+    largest = max(master.numel() for master in masters)
+    if training.optim == EIGHT_BITS and largest >= 2**31:
+        raise UserError(
+            f"training.optim=adamw_8bit: {largest:,} weights in one piece are more than bitsandbytes can count: set "
+            "policy.zero_stage to 3, whose pieces are smaller, or leave it out"
+        )
+
+
+def refuse_no_bitsandbytes(settings: PolicySettings, training: TrainingSettings) -> None:
+    """UserError where a setting needs bitsandbytes and it is not installed."""
+    asked = [
+        ("policy.load_in_4bit", settings.load_in_4bit),
+        ("training.optim=adamw_8bit", training.optim == EIGHT_BITS),
+    ]
+    needs = [name for name, is_asked in asked if is_asked]
+    if needs and importlib.util.find_spec("bitsandbytes") is None:
+        raise UserError(
+            f"{' and '.join(needs)}: the package bitsandbytes is not installed: pip install -r requirements-qlora.txt, "
+            "or leave it out"
+        )

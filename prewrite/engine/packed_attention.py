@@ -1,6 +1,11 @@
 """Attention over packed rows: the sequences of a micro-batch stand one after the other in one row, without padding.
 
-Legend: B sequences, T target positions of the longest, N positions of all together, A heads, D size of a head.
+Sequences of one prompt share its positions: the first of them holds them, the others begin where they part from it and
+read the keys and values that the first has computed. (To attend to the two parts apart and merge them by their log-sum-
+exp gives the same output and wrong gradients: torch 2.11's varlen_attn passes none on to the log-sum-exp.)
+
+Legend: B sequences, T target positions of the longest, N computed positions of all together, K positions that they
+read, which are as many where nothing is shared, A heads, D size of a head.
 """
 
 import functools
@@ -15,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn.attention.varlen import varlen_attn
 from transformers import AttentionInterface
 
+from prewrite.algorithm.batching import Batch
 from prewrite.errors import UserError
 
 PACKED = "packed"  # the name of this attention in `policy.attn_implementation`
@@ -25,36 +31,38 @@ _fused_attention: Callable[..., Any] = functools.partial(varlen_attn, window_siz
 
 @dataclass(frozen=True)
 class Packing:
-    """Where the positions of rows that are padded on the right stand in one row without padding.
+    """The rows of a batch, padded on the right, as one row that computes each position once.
 
-    position_N: int64, in the flattened rows. keywords: what a decoder of transformers takes beside the token ids.
+    ids_1N: int64, the token ids. slot_BT: int64, where a position stands in the row; in the padding it means nothing.
+    keywords: what a decoder of transformers takes beside the token ids.
     """
 
-    position_N: Tensor
-    shape: tuple[int, int]
+    ids_1N: Tensor
+    slot_BT: Tensor
     keywords: dict[str, Any]
 
     @classmethod
-    def of(cls, length_B: Tensor, longest: int, num_positions: int) -> "Packing":
-        """For rows of `longest` positions, of which the first length_B are real, num_positions in all."""
-        position_T = torch.arange(longest, device=length_B.device)
-        is_real_BT = position_T < length_B[:, None]
-        position_N = torch.nonzero_static(is_real_BT.flatten(), size=num_positions).squeeze(1)
+    def of(cls, batch: Batch) -> "Packing":
+        """Asks the device nothing: it would wait for the answer."""
+        (rows, longest), length_B, device = batch.input_ids_BT.shape, batch.length_B, batch.length_B.device
+        position_T = torch.arange(longest, device=device)
+        is_lead_B = batch.lead_B == torch.arange(rows, device=device)
+        shared_B = batch.prefix_length_B.masked_fill(is_lead_B, 0)
+        is_real_BT, is_shared_BT = position_T < length_B[:, None], position_T < shared_B[:, None]
+        position_N = torch.nonzero_static((is_real_BT & ~is_shared_BT).flatten(), size=batch.num_computed).squeeze(1)
+        end_B = (length_B - shared_B).cumsum(0)
+        start_B = end_B - length_B  # where the first position stood, if it were not shared
+        slot_BT = torch.where(is_shared_BT, start_B[batch.lead_B][:, None], start_B[:, None]) + position_T
         keywords = {
             "position_ids": (position_N % longest)[None],
-            "cu_seq_lens_q": F.pad(length_B.cumsum(0), (1, 0)).int(),
+            "cu_seq_lens_q": F.pad(end_B, (1, 0)).int(),
             "max_length_q": longest,
         }
-        return cls(position_N, (len(length_B), longest), keywords)
-
-    def pack(self, value_BT: Tensor) -> Tensor:
-        """[1, N]: the real positions, row after row."""
-        return value_BT.flatten()[self.position_N][None]
-
-    def unpack(self, value_1N: Tensor) -> Tensor:
-        """[B, T]: back where they were, 0 in the padding."""
-        rows, longest = self.shape
-        return value_1N.new_zeros(rows * longest).index_put((self.position_N,), value_1N[0]).view(self.shape)
+        if batch.num_computed < batch.num_positions:
+            position_K = torch.nonzero_static(is_real_BT.flatten(), size=batch.num_positions).squeeze(1)
+            keywords["slot_K"] = slot_BT.flatten()[position_K]
+            keywords["cu_seq_lens_k"] = F.pad(length_B.cumsum(0), (1, 0)).int()
+        return cls(batch.input_ids_BT.flatten()[position_N][None], slot_BT, keywords)
 
 
 def packed_attention(
@@ -66,46 +74,62 @@ def packed_attention(
     *,
     cu_seq_lens_q: Tensor,
     max_length_q: int,
+    slot_K: Tensor | None = None,
+    cu_seq_lens_k: Tensor | None = None,
     scaling: float | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
     """Causal attention within each sequence of a packed row; transformers calls it with its own keywords.
 
-    Only for architectures that ask for no more than that (`refuse_packing`); keys and values may have fewer heads than
-    queries. Returns [1, N, A, D]. On a GPU one kernel does all sequences
-    (FlashAttention, Dao 2023, arXiv 2307.08691), in half precision alone; elsewhere one after the other.
+    slot_K: the keys and values that the sequences read, by their place in the row; None = each its own. Only for
+    architectures that ask for no more than that (`refuse_packing`); keys and values may have fewer heads than queries.
+    Returns [1, N, A, D]. On a GPU one kernel does all sequences (FlashAttention, Dao 2023, arXiv 2307.08691), in half
+    precision alone; elsewhere one after the other.
     """
-    query_NAD, key_NAD, value_NAD = (tensor[0].transpose(0, 1) for tensor in (query_1AND, key_1AND, value_1AND))
+    query_NAD, key_KAD, value_KAD = (tensor[0].transpose(0, 1) for tensor in (query_1AND, key_1AND, value_1AND))
+    if slot_K is not None:
+        key_KAD, value_KAD = _gather(key_KAD, slot_K), _gather(value_KAD, slot_K)
+    starts = cu_seq_lens_q, cu_seq_lens_q if cu_seq_lens_k is None else cu_seq_lens_k
     if query_NAD.is_cuda and query_NAD.dtype != torch.float32:
-        lengths = (cu_seq_lens_q, cu_seq_lens_q, max_length_q, max_length_q)
-        out_NAD = _fused_attention(query_NAD, key_NAD, value_NAD, *lengths, scale=scaling)
-        return out_NAD[None], None
-    return _one_by_one(query_1AND, key_1AND, value_1AND, cu_seq_lens_q, scaling), None
+        longest = max_length_q, max_length_q
+        out_NAD = _fused_attention(query_NAD, key_KAD, value_KAD, *starts, *longest, scale=scaling)
+    else:
+        out_NAD = _one_by_one(query_NAD, key_KAD, value_KAD, *starts, scaling)
+    return out_NAD[None], None
+
+
+def _gather(tensor_NAD: Tensor, slot_K: Tensor) -> Tensor:
+    """[K, A, D]. In float32, since many readers' gradients of one position are summed up."""
+    wide = torch.promote_types(tensor_NAD.dtype, torch.float32)
+    return tensor_NAD.to(wide).index_select(0, slot_K).to(tensor_NAD.dtype)
 
 
 def _attend_one_by_one(
-    query_1AND: Tensor, key_1AND: Tensor, value_1AND: Tensor, cu_seq_lens_q: Tensor, scaling: float | None
+    query_NAD: Tensor, key_KAD: Tensor, value_KAD: Tensor, start_q: Tensor, start_k: Tensor, scaling: float | None
 ) -> Tensor:
-    """[1, N, A, D]."""
-    sizes = cu_seq_lens_q.diff().tolist()
-    sequences = zip(*(tensor.split(sizes, dim=2) for tensor in (query_1AND, key_1AND, value_1AND)), strict=True)
+    """[N, A, D]."""
+    sizes = [start.diff().tolist() for start in (start_q, start_k, start_k)]
+    tensors = zip((query_NAD, key_KAD, value_KAD), sizes, strict=True)
+    sequences = zip(*(tensor.transpose(0, 1).split(size, dim=1) for tensor, size in tensors), strict=True)
     attended = [_plain_attention(query, key, value, scaling) for query, key, value in sequences]
-    return torch.cat(attended, dim=2).transpose(1, 2)
+    return torch.cat(attended, dim=1).transpose(0, 1)
 
 
 # Compiled, it would be compiled anew for each number of sequences.
 _one_by_one: Any = torch.compiler.disable(_attend_one_by_one)
 
 
-def _plain_attention(query_1ATD: Tensor, key_1ATD: Tensor, value_1ATD: Tensor, scaling: float | None) -> Tensor:
-    """[1, A, T, D]. On a CPU the formula itself trains faster than torch's fused attention."""
-    shared_by = query_1ATD.shape[1] // key_1ATD.shape[1]
-    key_1ATD, value_1ATD = (tensor.repeat_interleave(shared_by, dim=1) for tensor in (key_1ATD, value_1ATD))
-    length, size = query_1ATD.shape[2:]
-    score_1ATT = query_1ATD @ key_1ATD.transpose(2, 3) * (size**-0.5 if scaling is None else scaling)
-    is_later_TT = torch.ones(length, length, dtype=torch.bool, device=score_1ATT.device).triu(1)
-    weight_1ATT = score_1ATT.masked_fill(is_later_TT, -torch.inf).softmax(-1, dtype=torch.float32)
-    return weight_1ATT.to(value_1ATD.dtype) @ value_1ATD
+def _plain_attention(query_ATD: Tensor, key_ASD: Tensor, value_ASD: Tensor, scaling: float | None) -> Tensor:
+    """[A, T, D], of T queries that are the last of S positions. On a CPU the formula itself trains faster than torch's
+    fused attention."""
+    shared_by = query_ATD.shape[0] // key_ASD.shape[0]
+    key_ASD, value_ASD = (tensor.repeat_interleave(shared_by, dim=0) for tensor in (key_ASD, value_ASD))
+    queries, size = query_ATD.shape[1:]
+    earlier = key_ASD.shape[1] - queries
+    score_ATS = query_ATD @ key_ASD.transpose(1, 2) * (size**-0.5 if scaling is None else scaling)
+    is_later_TS = torch.ones_like(score_ATS[0], dtype=torch.bool).triu(earlier + 1)
+    weight_ATS = score_ATS.masked_fill(is_later_TS, -torch.inf).softmax(-1, dtype=torch.float32)
+    return weight_ATS.to(value_ASD.dtype) @ value_ASD
 
 
 def refuse_packing(lm: Any) -> None:

@@ -37,7 +37,7 @@ from prewrite.engine import distributed
 from prewrite.engine.adapter import Adapter, four_bits
 from prewrite.engine.chat_template import read_template
 from prewrite.engine.compiling import compile_layers, refuse_compiling_without_compiler
-from prewrite.engine.deepspeed_config import deepspeed_config
+from prewrite.engine.deepspeed_config import deepspeed_config, own_optimizer, refuse_too_large
 from prewrite.engine.distributed import World
 from prewrite.engine.packed_attention import PACKED, Packing, refuse_packing
 from prewrite.errors import UserError
@@ -59,20 +59,17 @@ class LogprobModel(nn.Module):
     def forward(self, batch: Batch, num_chunks: int, entropy_grad: bool) -> tuple[Tensor, Tensor]:
         """(logprob_BT, entropy_BT) in float32, 0 where the batch's mask is off.
 
-        Packed, the rows stand in one row without padding. Otherwise they are padded on the right, so that causal
-        attention alone keeps padding out.
+        Packed, the rows stand in one row without padding, with what they share once. Otherwise they are padded on the
+        right, so that causal attention alone keeps padding out.
         """
-        ids, target, mask = batch.input_ids_BT, batch.target_BT, batch.mask_BT
-        packing = None
-        if self.lm.config._attn_implementation == PACKED:
-            packing = Packing.of(batch.length_B, mask.shape[1], batch.num_positions)
-            ids, target, mask = packing.pack(ids), packing.pack(target), packing.pack(mask)
-        keywords = packing.keywords if packing else {}
-        logprob, entropy = chunked_logprobs(
+        packing = Packing.of(batch) if self.lm.config._attn_implementation == PACKED else None
+        ids, keywords = (packing.ids_1N, packing.keywords) if packing else (batch.input_ids_BT, {})
+        return chunked_logprobs(
             self.lm.get_decoder()(input_ids=ids, use_cache=False, **keywords).last_hidden_state,
             self.lm.get_output_embeddings(),
-            target,
-            mask_BT=mask,
+            batch.target_BT,
+            mask_BT=batch.mask_BT,
+            slot_BT=packing.slot_BT if packing else None,
             num_tokens=batch.num_tokens,
             temperature=self.temperature,
             chunk_tokens=self.chunk_tokens,
@@ -80,7 +77,6 @@ class LogprobModel(nn.Module):
             entropy_grad=entropy_grad,
             **_logit_shape(self.lm.config),
         )
-        return (packing.unpack(logprob), packing.unpack(entropy)) if packing else (logprob, entropy)
 
 
 def _logit_shape(config: Any) -> dict[str, float]:
@@ -126,13 +122,16 @@ class Policy:
         self.trained = self.adapter.trained if self.adapter else dict(lm.named_parameters())
         self.model = LogprobModel(lm, temperature, training.logprob_chunk_tokens)
         if not trainable:
-            config.pop("optimizer")
+            config.pop("optimizer", None)
             if config["zero_optimization"]["stage"] == 1:
                 config["zero_optimization"]["stage"] = 0  # there is no optimizer's state to share out
             self.model.requires_grad_(False)
         with contextlib.redirect_stdout(io.StringIO()):  # DeepSpeed prints its memory at every step of the way
             learners: Any = list(self.trained.values()) if trainable else None
-            self.engine: Any = deepspeed.initialize(model=self.model, model_parameters=learners, config=config)[0]
+            optimizer: Any = own_optimizer(training) if trainable else None
+            self.engine: Any = deepspeed.initialize(None, self.model, optimizer, learners, config=config)[0]
+        if trainable:
+            refuse_too_large(training, self._masters())
         self.engine.train(trainable)
         self.is_trainable = trainable
 
@@ -176,18 +175,19 @@ class Policy:
         self.engine.step()
         return float(self.engine.get_global_grad_norm())
 
-    def optimizer_state(self) -> list[dict[str, Tensor]]:
+    def optimizer_state(self) -> list[dict[str, Any]]:
         """This rank's share of what training adds to the weights: float32 masters, moments and step, by flat group."""
-        state = self.engine.optimizer.optimizer.state
-        return [{"master": master.data, **state[master]} for master in self._masters()]
+        return [{"master": master.data, **state} for master, state in self._states()]
 
-    def load_optimizer_state(self, saved: Sequence[Mapping[str, Tensor]]) -> None:
+    def load_optimizer_state(self, saved: Sequence[Mapping[str, Any]]) -> None:
         """Takes `optimizer_state` back; the weights themselves come with the model folder."""
-        state = self.engine.optimizer.optimizer.state
-        for master, parts in zip(self._masters(), saved, strict=True):
+        for (master, state), parts in zip(self._states(), saved, strict=True):
             for name, value in parts.items():
-                own = master.data if name == "master" else state[master].setdefault(name, value.to(master.device))
-                own.copy_(value)  # in place: DeepSpeed holds views of them
+                if isinstance(value, int):  # the step of 8-bit moments
+                    state[name] = value
+                else:
+                    own = master.data if name == "master" else state.setdefault(name, value.to(master.device))
+                    own.copy_(value)  # in place: DeepSpeed holds views of them
 
     def reset(self, settings: PolicySettings) -> float:
         """Takes what is trained, float32 masters, moments and step back to the model that `settings` names, an adapter
@@ -211,10 +211,12 @@ class Policy:
     def _forget_training(self) -> None:
         """Makes the masters of the weights anew, and zeroes moments and step."""
         self.engine.optimizer.refresh_fp32_params()
-        state = self.engine.optimizer.optimizer.state
-        for master in self._masters():
-            for value in state[master].values():
-                value.zero_()  # in place: after a `state.clear()` ZeRO-1 goes on with the old moments
+        for _, state in self._states():
+            for name, value in state.items():
+                if isinstance(value, int):
+                    state[name] = 0
+                elif not name.startswith("qmap"):  # what the codes of 8 bits stand for
+                    value.zero_()  # in place: after a `state.clear()` ZeRO-1 goes on with the old moments
 
     def checksums(self) -> dict[str, float]:
         """Sums of |w| in float64: of what is trained, whole, and of this rank's masters. A collective."""
@@ -223,6 +225,9 @@ class Policy:
             with deepspeed.zero.GatheredParameters([weight]):
                 weights += _sum_of_sizes([weight])
         return {"weights": weights, "masters": _sum_of_sizes(self._masters())}
+
+    def _states(self) -> list[tuple[Tensor, dict[str, Any]]]:
+        return [(master, self.engine.optimizer.optimizer.state[master]) for master in self._masters()]
 
     def _masters(self) -> list[Tensor]:
         """The flat float32 weights that the inner optimizer steps on."""
@@ -305,12 +310,6 @@ def quiet_libraries() -> None:
     """Libraries speak up only for errors; their progress bars and deprecations are not a run's news."""
     warnings.filterwarnings("ignore", category=FutureWarning)
     transformers.utils.logging.disable_progress_bar()
-    for name in (
-        "DeepSpeed",
-        "deepspeed",
-        "vllm",
-        "huggingface_hub",
-        "torch._library.triton",
-        "torch.utils.cpp_extension",
-    ):
+    names = "DeepSpeed deepspeed vllm huggingface_hub torch._library.triton torch.utils.cpp_extension"
+    for name in names.split():
         logging.getLogger(name).setLevel(logging.ERROR)

@@ -7,6 +7,7 @@ from prewrite.config.loading import check_world
 from prewrite.engine import agreement, distributed
 from prewrite.engine.adapter import refuse_adapter
 from prewrite.engine.compiling import refuse_compiling_without_compiler
+from prewrite.engine.deepspeed_config import refuse_no_bitsandbytes
 from prewrite.engine.policy import load_tokenizer, quiet_libraries
 from prewrite.engine.sampler import refuse_sleep_without_gpu
 from prewrite.plugins import faults_told, own_class
@@ -40,6 +41,7 @@ def run(config: Config, start: Start = "new", *, dry_run: bool = False) -> None:
             if config.policy.trust_remote_code and world.is_main:
                 print(f"policy.trust_remote_code is on: Python code that comes with {config.policy.model} runs here")
             tokenizer = load_tokenizer(config.policy)
+            refuse_no_bitsandbytes(config.policy, config.training)
             refuse_adapter(config.policy)
             stages = load_stages(config, tokenizer)
             of_benchmarks = check_benchmarks(config)

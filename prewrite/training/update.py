@@ -108,7 +108,8 @@ class Updater:
         if (max_tokens := self.training.max_tokens_per_micro_batch) and self.policy.computes_padding:
             packs = pack_by_tokens(step.length_B.tolist(), max_tokens)
         elif max_tokens:
-            packs = pack_evenly(step.length_B.tolist(), max_tokens, world.size)
+            sharing = step.prefix_length_B.tolist(), step.lead_B.tolist()
+            packs = pack_evenly(step.length_B.tolist(), *sharing, max_tokens, world.size)
         else:
             packs = micro_batches(step, size=self.training.per_device_train_batch_size)
         shares = deal(packs, world.size)

@@ -216,9 +216,10 @@ class PhaseMeter:
 class TrainingFlops:
     """Floating-point operations of a forward and backward pass that the algorithm needs.
 
-    Recomputed activations and padding are no part of it; the backward pass counts twice the forward, but once for a
-    weight that is frozen. The output head runs on completion tokens alone. Attention is causal: half of the length's
-    square. An adapter's own operations are left out: some percent of its layers'.
+    Recomputed activations and padding are no part of it; a request counts for each of its completions. The backward
+    pass counts twice the forward, but once for a weight that is frozen. The output head runs on completion tokens
+    alone. Attention is causal: half of the length's square. An adapter's own operations are left out: some percent of
+    its layers'.
     """
 
     per_position: int

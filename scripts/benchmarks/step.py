@@ -6,6 +6,8 @@
 
     python -m scripts.benchmarks.step --dummy 7b --tokenizer FOLDER --gradient-checkpointing --set policy.lora.r=16
 
+--peer-default: beside the peer with bf16 weights also TRL as it comes, with float32 weights under bf16 autocast.
+
 Both sides: loss dapo, beta 0, AdamW, bf16, temperature 1, a reward that costs nothing, the same prompts and the same
 bytes of KV cache; with policy.lora the same adapter, peft's on both. The peer runs first, in a process of its own, on
 one GPU, where `pip install trl` was run.
@@ -175,8 +177,11 @@ def slowest_rollouts(ranks: Sequence[Sequence[dict[str, float]]]) -> list[dict[s
     return steps
 
 
-def measure_peer(arguments: argparse.Namespace, config: Config, problems: Sequence[str], folder: Path) -> Measured:
-    """The peer's side, in a process of its own, so that each side has the device for itself. config: of our side."""
+def measure_peer(
+    arguments: argparse.Namespace, config: Config, problems: Sequence[str], folder: Path, weights: str
+) -> Measured:
+    """The peer's side, in a process of its own, so that each side has the device for itself. config: of our side.
+    weights: their type; it computes in bfloat16 either way."""
     workload, result = folder / "peer_workload.json", folder / "peer_result.json"
     names = ("prompts", "generations", "completion", "steps", "warmup", "gradient_checkpointing", "peer_micro_batch")
     chosen = {name: getattr(arguments, name) for name in names}
@@ -184,7 +189,7 @@ def measure_peer(arguments: argparse.Namespace, config: Config, problems: Sequen
         **chosen, "model": config.policy.model, "problems": list(problems), "output_dir": str(folder / "peer"),
         "max_model_len": MAX_PROMPT_LENGTH + arguments.completion,
         "kv_cache_bytes": int(arguments.kv_cache_gib * 2**30),
-        "lora": config.policy.lora.model_dump() if config.policy.lora else None,
+        "lora": config.policy.lora.model_dump() if config.policy.lora else None, "weights": weights,
     }), encoding="utf-8")  # fmt: skip
     command = [sys.executable, "-m", "scripts.benchmarks.step_peer", str(workload), str(result)]
     subprocess.run(command, cwd=ROOT, check=True)
@@ -222,6 +227,7 @@ def report(
     bf16_rate: float,
     ranks: int,
     lora: LoraSettings | None,
+    default: dict | None,
 ) -> None:
     show_heading(arguments, ranks)
     print(f"{arguments.prompts} prompts x {arguments.generations} completions x {arguments.completion} tokens a rank; "
@@ -238,6 +244,9 @@ def report(
             print("Its column holds figures published for 32 prompts x 8 completions x 512 tokens (TRL 1.16, one H100, "
                   "2026-11-27; the peak is the allocator's): not of this run.")  # fmt: skip
             columns["TRL, published"] = published
+    if default is not None:
+        ratios = {name: ours[name] / default[name] for name in ours if ours[name] is not None and default[name]}
+        columns |= {"TRL, float32 weights": default, "ratio to it": ratios}
     show_table("Training step", columns)
     write_result(arguments, ranks, bf16_flops_per_second=bf16_rate, step=columns)
 
@@ -250,6 +259,7 @@ def main() -> None:
     parser.add_argument("--micro-batch-tokens", type=int, default=32_768, help="tokens of a micro-batch at most")
     parser.add_argument("--gradient-checkpointing", action="store_true", help="on both sides")
     parser.add_argument("--peer-micro-batch", type=int, default=32, help="the peer's sequences a forward (default 32)")
+    parser.add_argument("--peer-default", action="store_true", help="TRL's default too: float32 weights, bf16 autocast")
     parser.add_argument("--no-peer", action="store_true", help="our side alone")
     arguments = parse(parser)
     if arguments.warmup < 1:
@@ -270,11 +280,13 @@ def main() -> None:
             bench_config, arguments, folder=folder, gradient_checkpointing=arguments.gradient_checkpointing,
             max_steps=counted + 1, max_tokens_per_micro_batch=arguments.micro_batch_tokens,
         )  # fmt: skip
-        peer = None
-        if world_size == 1 and has_peer:
-            peer = measure_peer(arguments, make(model=str(model)), problems[: arguments.prompts * counted], folder)
+        peers: dict[str, Measured] = {}
+        of_peer = ["bfloat16", *(["float32"] if arguments.peer_default else [])]
+        for weights in of_peer if world_size == 1 and has_peer else ():
+            of_run = make(model=str(model)), problems[: arguments.prompts * counted], folder, weights
+            peers[weights] = peer = measure_peer(arguments, *of_run)
             told = [f"{sum(phases.values()):.3f}" for phases in peer.seconds]
-            print(f"TRL's steps: {' '.join(told)} s", file=sys.stderr, flush=True)
+            print(f"TRL's steps, {weights} weights: {' '.join(told)} s", file=sys.stderr, flush=True)
         world = distributed.start()
         stack.callback(distributed.stop)
         config = make(model=distributed.broadcast(model))
@@ -284,9 +296,11 @@ def main() -> None:
         if ours is None:
             return
         flops = TrainingFlops.of(config.policy.model, is_frozen=config.policy.lora is not None)
-        mine, theirs = (None if side is None else summary(side, flops, bf16_rate, arguments.kv_cache_gib, world_size)
-                        for side in (ours, peer))  # fmt: skip
-        report(arguments, mine, theirs, bf16_rate, world_size, config.policy.lora)
+        mine, theirs, default = (
+            None if side is None else summary(side, flops, bf16_rate, arguments.kv_cache_gib, world_size)
+            for side in (ours, peers.get("bfloat16"), peers.get("float32"))
+        )
+        report(arguments, mine, theirs, bf16_rate, world_size, config.policy.lora, default)
 
 
 if __name__ == "__main__":

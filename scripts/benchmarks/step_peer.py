@@ -91,7 +91,7 @@ def main() -> None:
                 beta=0.0,
                 learning_rate=1e-6,
                 bf16=True,
-                model_init_kwargs={"dtype": "bfloat16"},
+                model_init_kwargs={"dtype": workload["weights"]},
                 gradient_checkpointing=workload["gradient_checkpointing"],
                 use_vllm=True,
                 vllm_mode="colocate",

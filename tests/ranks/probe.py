@@ -44,6 +44,7 @@ KINDS: dict[str, dict] = {
     "ZeRO-1, bfloat16": {"zero_stage": 1, "dtype": "bfloat16"},
 }
 COMPILED = {"zero_stage": 3, "torch_compile": True, "gradient_checkpointing": True}
+EIGHT_BIT_KINDS = ("ZeRO-3", "ZeRO-1, bfloat16")
 LORA = LoraSettings(r=4, alpha=8, modules_to_save=["embed_tokens"])
 LORA_KINDS: dict[str, dict] = {"ZeRO-3": {"zero_stage": 3}, "ZeRO-1": {"zero_stage": 1}}
 IN_4_BITS = {"load_in_4bit": True}
@@ -91,6 +92,8 @@ def main(model: str, out: str, dtype: str = "float32", sleep_level: str = "0") -
         report["resets"][kind] = distributed.gather(reset_proof(other, changed, batch, losses))
         if kind in ("ZeRO-3", "ZeRO-1, bfloat16"):  # DeepSpeed looks for overflow in other places
             report["refusals"][kind] = distributed.gather(refusals(other, batch))
+    if importlib.util.find_spec("bitsandbytes"):
+        report["8 bits"] = eight_bit_proofs(settings, example_batch(tokenizer), Path(out).with_suffix(".8_bits"))
     policy = Policy(settings, training, world, temperature=TEMPERATURE)
     rollout = rollout_settings(int(sleep_level))
     sampler = Sampler(settings, rollout, tokenizer, world, seed=1)
@@ -190,6 +193,29 @@ def weight_sum(policy: Policy) -> float:
         return sum(float(weight.detach().double().abs().sum()) for weight in parameters)
 
 
+def eight_bit_proofs(settings: PolicySettings, batch: Batch, folder: Path) -> dict:
+    """Of moments in 8 bits, by kind: `reset_proof`, `resume_proof`, their bytes a weight, and how many weights still
+    hold a gradient of their own when all of them are summed up."""
+    training = TrainingSettings(max_steps=1, logprob_chunk_tokens=CHUNK_TOKENS, optim="adamw_8bit")
+    world = distributed.start()
+    report: dict = {"resets": {}, "resumed": {}, "bytes": {}, "left": {}}
+    for kind in EIGHT_BIT_KINDS:
+        changed = settings.model_copy(update=KINDS[kind])
+        policy = Policy(changed, training, world, temperature=TEMPERATURE)
+        losses = [loss_of(policy, batch)]
+        update(policy, batch, "1", LEARNING_RATE)
+        report["resets"][kind] = distributed.gather(reset_proof(policy, changed, batch, losses))
+        report["resumed"][kind] = resume_proof(policy, changed, training, batch, folder / kind)
+        states = policy.optimizer_state()
+        moments = [value for state in states for name, value in state.items() if name.startswith(("state", "absmax"))]
+        numel = sum(state["master"].numel() for state in states)
+        report["bytes"][kind] = sum(value.numel() * value.element_size() for value in moments) / numel
+        logprob_BT, _ = policy.logprobs(batch.to(world.device), count_chunks(batch.num_tokens, CHUNK_TOKENS))
+        policy.backward(logprob_BT.sum(), last=True)
+        report["left"][kind] = sum(weight.grad is not None for weight in policy.trained.values())
+    return report
+
+
 def lora_proofs(settings: PolicySettings, sampler: Sampler, folder: Path) -> dict:
     """Of adapters, by kind: what `main` looks at of whole weights, the loss as it is trained on, what is trained in
     numbers, and a hash of the frozen weights before and after; all from one adapter that is not zero."""
@@ -220,7 +246,8 @@ def lora_proofs(settings: PolicySettings, sampler: Sampler, folder: Path) -> dic
             update(policy, batch, "1", LEARNING_RATE)
             report["resets"][kind] = distributed.gather(reset_proof(policy, changed, batch, losses))
         if kind == "ZeRO-3":
-            report["resumed"][kind] = resume_proof(policy, changed, batch, folder.with_suffix(".checkpoint"))
+            checkpoint = folder.with_suffix(".checkpoint")
+            report["resumed"][kind] = resume_proof(policy, changed, training, batch, checkpoint)
         masters = sum(part["master"].numel() for part in policy.optimizer_state())
         trained = sum(getattr(weight, "ds_numel", weight.numel()) for weight in policy.trained.values())
         report["numbers"][kind] = [trained, sum(distributed.gather(masters))]
@@ -229,15 +256,16 @@ def lora_proofs(settings: PolicySettings, sampler: Sampler, folder: Path) -> dic
     return report
 
 
-def resume_proof(policy: Policy, settings: PolicySettings, batch: Batch, folder: Path) -> list[float]:
+def resume_proof(
+    policy: Policy, settings: PolicySettings, training: TrainingSettings, batch: Batch, folder: Path
+) -> list[float]:
     """Sums of |w| of what is trained: now, a step later, and a step after what a checkpoint holds of now was read."""
     world, sums = policy.world, [policy.checksums()["weights"]]
     weights = {name: weight.detach().cpu().clone() for name, weight in trained_weights(policy)}
     if world.is_main:
-        folder.mkdir()
+        folder.mkdir(parents=True)
         policy.save(folder, weights)
     state = copy.deepcopy(policy.optimizer_state())
-    training = TrainingSettings(max_steps=1, logprob_chunk_tokens=CHUNK_TOKENS)
     distributed.gather(None)  # until it is there
     resumed = Policy(settings, training, world, temperature=TEMPERATURE, weights=folder)
     resumed.load_optimizer_state(state)

@@ -1,0 +1,140 @@
+"""Seconds and memory of the training phase alone, with what rollouts share computed once and with nothing shared.
+
+    python -m scripts.benchmarks.training --model FOLDER --prompts 64 --generations 16 --request 150 --completion 60
+    python -m scripts.benchmarks.training --dummy 1.5b --tokenizer FOLDER --prompts 64 --generations 16
+
+An optimizer step on random tokens: --prompts requests of --request tokens, --generations completions each of
+--completion tokens. The two ways take turns on one policy, whose weights stay as they are; the gradient's norm is told
+for each. Memory: the allocator's peak, and what the policy holds between steps; their difference is what a step takes.
+"""
+
+import argparse
+import contextlib
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from prewrite.algorithm.batching import Batch, collate
+from prewrite.config import Config
+from prewrite.engine import distributed
+from prewrite.engine.policy import Policy, load_tokenizer, quiet_libraries
+from prewrite.training.update import Updater
+from prewrite.types import Sample
+from scripts.benchmarks.common import (
+    add_model_arguments,
+    bench_config,
+    exit_code,
+    model_folder,
+    parse,
+    show_heading,
+    show_table,
+    write_result,
+)
+
+GIB = 2**30
+
+
+def workload(arguments: argparse.Namespace, vocabulary: int, world_size: int, seed: int = 0) -> Batch:
+    """Groups of random tokens, their advantages random too."""
+    rng = random.Random(seed)
+    samples = []
+    for _ in range(arguments.prompts * world_size):
+        request = tuple(rng.choices(range(vocabulary), k=arguments.request))
+        for _ in range(arguments.generations):
+            completion = tuple(rng.choices(range(vocabulary), k=arguments.completion))
+            samples.append(Sample(request, completion, (-10.0,) * arguments.completion, "", "stop"))
+    return collate(samples, [rng.gauss(0, 1) for _ in samples], pad_token_id=0)
+
+
+def take_turns(policy: Policy, config: Config, ways: Mapping[str, Batch], repeats: int) -> dict[str, dict[str, float]]:
+    """By way: median seconds of a step, the spread of them, the peak of memory, and the gradient's norm."""
+    on_gpu = policy.world.device.type == "cuda"
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    found: dict[str, dict[str, float]] = {}
+    for turn in range(repeats + 1):
+        for name, batch in ways.items():
+            updater = Updater(
+                policy, None, config.loss, config.training,
+                max_completion_length=config.rollout.max_completion_length, rollouts_per_step=len(batch.length_B),
+            )  # fmt: skip
+            if on_gpu:
+                torch.cuda.reset_peak_memory_stats()
+            start = time.perf_counter()
+            (update,) = updater.updates(batch, lambda: 0.0, 1)
+            if on_gpu:
+                torch.cuda.synchronize()
+            if turn:  # the first one warms up
+                seconds[name].append(time.perf_counter() - start)
+            plan = updater.plan(batch, range(len(batch.length_B)))
+            found[name] = {
+                "gradient norm": update.metrics["grad_norm"],
+                "micro-batches": len(plan.micro_batches),
+                "positions computed": sum(micro.batch.num_computed for micro in plan.micro_batches),
+                **({"peak, GiB": torch.cuda.max_memory_allocated() / GIB} if on_gpu else {}),
+            }
+    return {name: _times(seconds[name]) | found[name] for name in ways}
+
+
+def held_by_part(policy: Policy) -> dict[str, float]:
+    """GiB of the tensors that this rank's policy holds between steps, wherever they are."""
+    states = policy.optimizer_state()
+    # Of ZeRO-1 with bfloat16 weights, whose float32 gradients stay; elsewhere they come and go with a step.
+    gradients = [
+        *getattr(policy.engine.optimizer, "fp32_groups_gradients_flat", []),
+        *(weight.grad for weight in policy.trained.values() if weight.grad is not None),
+    ]
+    parts = {
+        "weights": [getattr(weight, "ds_tensor", weight) for weight in policy.lm.parameters()],
+        "gradients": gradients,
+        "masters": [state["master"] for state in states],
+        "moments": [part for state in states for name, part in state.items() if name != "master"],
+    }
+    return {
+        name: sum(one.numel() * one.element_size() for one in tensors if torch.is_tensor(one)) / GIB
+        for name, tensors in parts.items()
+    }
+
+
+def _times(seconds: Sequence[float]) -> dict[str, float]:
+    return {"step, s": statistics.median(seconds), "fastest, s": min(seconds), "slowest, s": max(seconds)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_model_arguments(parser)
+    parser.set_defaults(prompts=64, generations=16, completion=60)
+    parser.add_argument("--request", type=int, default=150, help="tokens of a request (default 150)")
+    parser.add_argument("--micro-batch-tokens", type=int, default=32_768, help="tokens of a micro-batch at most")
+    parser.add_argument("--repeats", type=int, default=5, help="timed steps of each way (default 5)")
+    arguments = parse(parser)
+    quiet_libraries()
+    world = distributed.start()
+    with contextlib.ExitStack() as stack:
+        stack.callback(distributed.stop)
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        model = distributed.broadcast(model_folder(arguments, folder) if world.is_main else None)
+        config = bench_config(arguments, model, folder, max_tokens_per_micro_batch=arguments.micro_batch_tokens)
+        policy = Policy(config.policy, config.training, world, temperature=config.rollout.temperature)
+        shared = workload(arguments, len(load_tokenizer(config.policy)), world.size)
+        alone = replace(shared, lead_B=torch.arange(len(shared.lead_B)), num_computed=shared.num_positions)
+        columns = take_turns(policy, config, {"shared": shared, "nothing shared": alone}, arguments.repeats)
+        held = held_by_part(policy)
+        if not world.is_main:
+            return
+        ours, theirs = columns.values()
+        columns["ratio"] = {name: value / theirs[name] for name, value in ours.items()}
+        show_heading(arguments, world.size)
+        show_table("Training phase", columns)
+        show_table("Held between steps", {"GiB": held})
+        write_result(arguments, world.size, training=columns, held=held)
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code(main))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from prewrite.asking.guards import wording_fault
+from prewrite.asking.guards import retells_example, wording_fault
 from prewrite.types import Example
 
 SENTIMENT = "Classify the sentiment of the sentence as positive or negative."
@@ -21,6 +21,8 @@ CASES = [
     ("The sentence is positive: say how strongly.", "Is it positive?", None),  # the initial one names one label too
     ("Please provide the problem, and I will help you solve it.", SOLVE, "no_instruction"),
     ("Certainly! Give me the problem so I can assist you.", SOLVE, "no_instruction"),
+    ("I'm sorry, but I can't help you with that.", SOLVE, "no_instruction"),
+    ("Do you need assistance with understanding the instructions?", SOLVE, "no_instruction"),
     ("Solve it as if I asked you in class, and box the answer.", SOLVE, None),
     ("Reply with the new instruction only.", SOLVE, "quotes_request"),
     ("Solve it, and box the最终 answer.", SOLVE, "foreign_text"),
@@ -40,3 +42,14 @@ def test_the_examples_say_in_which_scripts_a_task_is_written():
     rewrite = "判断情感: positive or negative?"
     assert wording_fault(rewrite, SENTIMENT, META, ("negative", "positive")) == "foreign_text"
     assert wording_fault(rewrite, SENTIMENT, META, ("negative", "positive"), [chinese]) is None
+
+
+def test_a_rewrite_about_a_shown_example_is_told_from_one_about_the_task():
+    shown = Example(
+        "1", {"problem": "A stall is selling two types of items in containers. What is the total revenue?"}, "7"
+    )
+    assert retells_example("Compute the total revenue from selling both types of items in containers.", SOLVE, [shown])
+    assert not retells_example("Compute the total in small, checked steps; write the result in a box.", SOLVE, [shown])
+    assert not retells_example("Compute the total revenue from selling both types of items.", SOLVE, [])
+    known = "Compute the total revenue from selling both types of items in containers."
+    assert not retells_example(known, known, [shown])

@@ -19,7 +19,7 @@ from prewrite.reporting.journal import Journal
 from prewrite.reporting.metrics import explained
 from prewrite.tasks import get_task
 from prewrite.training.objectives.base import weighted_rewards
-from prewrite.training.objectives.call_plan import forecast, planned
+from prewrite.training.objectives.call_plan import forecast, planned, race_reserve
 from prewrite.training.objectives.requests import Requests
 from prewrite.training.objectives.rewrite import Rewrite
 from prewrite.training.objectives.rewrite_data import RewriteData
@@ -167,6 +167,18 @@ def test_the_plan_counts_each_part_by_hand() -> None:
     assert parts(half)["together"][0] <= 520
     race = settings(selection={"race_share": 0.5})
     assert 0 < parts(race)["race"][0] <= 1000 == parts(race)["race"][1]
+
+
+def test_a_small_budget_leaves_a_race_that_can_tell_rewrites_apart() -> None:
+    def reserved(calls: int, **selection: Any) -> int:
+        config = settings(selection={"race_share": None} | selection)
+        return race_reserve(config, data_for(config), calls)
+
+    assert [reserved(calls) for calls in (1000, 2000, 20_000)] == [600, 1200, 6000]
+    assert reserved(2000, race_share=0.3) == 600, "a share that is given is meant"
+    # 0.1 of 2,000 calls for 1 + 2 x 5 rewrites
+    looks = {"eval_examples": 64, "num_sampled": 4, "eval_steps": 0}
+    assert parts(settings(budget={"max_task_calls": 2000}, selection=looks))["looks"][0] <= 200
 
 
 class Writer:

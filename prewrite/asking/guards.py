@@ -27,6 +27,7 @@ _ORDER = re.compile(
 _CONDITION = re.compile(r"[?؟？]|\b(?:whether|if|when(?:ever)?|which|unless|otherwise|or|not|els?e)\b", re.IGNORECASE)
 _IS = r"\b(?:is|are|was|were|be|belongs? to|means|says|expresses|conveys|ha[sd]|shows)\b"
 _OFFER = re.compile(
+    r"\bi(?:['’]m| am) sorry\b|\b(?:do|would) you (?:need|want|like)\b[^.!\n]{0,30}\b(?:help|assist(?:ance)?)\b|"
     r"\bi(?:['’]ll| will|['’]d| would|['’]m| am| can)\b[^.?!\n]{0,40}\b(?:help|assist|solve|happy|glad|do my best)\b",
     re.IGNORECASE,
 )
@@ -78,6 +79,14 @@ def wording_fault(
         return "no_instruction"
     known = [text for example in examples for text in example.fields.values()]
     return "foreign_text" if holds_foreign_text(rewrite, instruction, meta_instruction, *labels, *known) else None
+
+
+def retells_example(rewrite: str, known: str, examples: Sequence[Example]) -> bool:
+    """Whether the rewrite is about one of the examples that its request showed: of its long words that are not in
+    `known` at least 4, and half, are that example's."""
+    own = {word for word in _words(rewrite) if len(word) > 4}.difference(_words(known))
+    told = ({word for text in example.fields.values() for word in _words(text)} for example in examples)
+    return any(len(own & words) >= max(4, len(own) / 2) for words in told)
 
 
 def quotes_request(rewrite: str, instruction: str, meta_instruction: str) -> bool:

@@ -61,7 +61,7 @@ class LossSettings(Section):
     entropy_coef: NonNegative = 0.0
     """weight of the entropy bonus"""
     entropy_target: NonNegative | None = None
-    """nats a token: the bonus rests in a step whose rollouts have more than this; null = it never rests, and may run away"""
+    """nats a token: the bonus rests in a step whose rollouts have more; null = it never rests, and may run away"""
     top_entropy_quantile: Share = 1.0
     """only this share of a step's tokens, those with the highest entropy, carry the surrogate"""
     dynamic_sampling_refills: Count = 0

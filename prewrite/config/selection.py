@@ -17,8 +17,8 @@ class SelectionSettings(Section):
     """dev examples of a look, in SFT rows, the same ones every time"""
     num_sampled: Count = 0
     """rewrites sampled anew and judged at a look; their mean is the policy's own score, without choosing"""
-    race_share: Annotated[float, Field(ge=0, le=0.9)] = 0.3
-    """of all task calls, those of the race at the end, which picks the best of all rewrites by halving rounds"""
+    race_share: Annotated[float, Field(ge=0, le=0.9)] | None = None
+    """of all task calls, those of the race, which picks the best by halving; null = 0.3, of a small budget up to 0.6"""
     test_size: Count = 700
     """dev examples kept for the one test of the best against the initial: all but those of a look; 0 = no test"""
     metric: Literal["accuracy", "balanced_accuracy", "f1"] | None = None

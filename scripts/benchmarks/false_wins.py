@@ -20,7 +20,7 @@ from typing import Any
 from prewrite.config import Config
 from prewrite.tasks import get_task
 from prewrite.training.objectives.base import weighted_rewards
-from prewrite.training.objectives.call_plan import race_calls
+from prewrite.training.objectives.call_plan import race_calls, race_reserve
 from prewrite.training.objectives.rewrite_data import RewriteData
 from prewrite.training.objectives.selection import Selection
 from prewrite.training.progress import Progress
@@ -108,7 +108,7 @@ def simulate(world_name: str, calls: int, dev_size: int, seed: int) -> tuple[boo
     selection = Selection(config, data, world, world, Progress())  # type: ignore[arg-type]  # a journal by shape alone
     selection.evaluate_initial(0)
     per_step, step, rng = GROUPS * GROUP_SIZE * EXAMPLES, 0, random.Random(seed)
-    while world.calls + per_step <= (1 - config.selection.race_share) * calls:
+    while world.calls + per_step <= calls - race_reserve(config, data, calls):
         selection.remember(_rollouts(world, row, train, step, rng), step)
         world.calls += per_step
         step += 1

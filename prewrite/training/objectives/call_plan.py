@@ -11,7 +11,13 @@ from prewrite.training.objectives.rewrite_data import RewriteData
 from prewrite.types import Example, InstructionRow
 
 TEST_SHARE = 0.1  # of all calls, at most
-LOOK_SHARE = 0.05  # of all calls, at most, of one rewrite of each row
+LOOK_SHARE = 0.1  # of all calls, at most, of the looks before and after training
+# A race of few calls picks by luck, whatever training did: on the tables of docs/runs 800 to 1,600 get most of what there is.
+RACE_SHARE, LEAST_RACE, LEAST_SHARE = (
+    0.3,
+    1200,
+    0.6,
+)  # of all calls; calls of a row, where they are no more than this share
 AS_MANY = 1 << 20  # candidates of a race that fresh rewrites fill up
 TYPICAL_GAIN, TYPICAL_DISCORDANT = 0.05, 0.27  # of which the power is told
 
@@ -35,7 +41,8 @@ def look_examples(config: Config, data: RewriteData, row: InstructionRow) -> Seq
     """The first examples of a race, which a look asks on too: eval_examples, or as many as LOOK_SHARE pays for."""
     wanted, most = config.selection.eval_examples, config.budget.max_task_calls
     if most is not None:
-        wanted = max(1, min(wanted, _answers(config, LOOK_SHARE * most / len(data.rows))))
+        rewrites = 1 + 2 * (1 + config.selection.num_sampled)  # the initial one; greedy and sampled ones, twice
+        wanted = max(1, min(wanted, _answers(config, LOOK_SHARE * most / len(data.rows) / rewrites)))
     return race_examples(config, data, row)[:wanted]
 
 
@@ -81,13 +88,22 @@ def race_calls(config: Config, data: RewriteData, most: int | None, spent: int) 
         return 0
     if most is not None:
         return max(0, most - spent - test_calls(config, data, most))
-    return int(spent * config.selection.race_share / (1 - config.selection.race_share))
+    share = RACE_SHARE if config.selection.race_share is None else config.selection.race_share
+    return int(spent * share / (1 - share))
+
+
+def race_reserve(config: Config, data: RewriteData, most: int) -> int:
+    """Of `most` calls, those that training leaves to the race."""
+    if not data.dev:
+        return 0
+    if config.selection.race_share is not None:
+        return int(config.selection.race_share * most)
+    return int(max(RACE_SHARE * most, min(LEAST_RACE * len(data.rows), LEAST_SHARE * most)))
 
 
 def reserve(config: Config, data: RewriteData, most: int) -> int:
     """Of `most` calls, what training leaves: a last look, the race, the test."""
-    race = int(config.selection.race_share * most) if data.dev else 0
-    return look_calls(config, data) + race + test_calls(config, data, most)
+    return look_calls(config, data) + race_reserve(config, data, most) + test_calls(config, data, most)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from prewrite.asking import MINI_BATCH, Asking
 from prewrite.asking.cleaning import clean_rewrite
-from prewrite.asking.guards import Fault, wording_fault
+from prewrite.asking.guards import Fault, retells_example, wording_fault
 from prewrite.asking.questions import Question, Scoring, evaluate
 from prewrite.config import Config
 from prewrite.engine import distributed
@@ -252,6 +252,8 @@ class Rewrite:
         if request is not None:
             known = row if one.shown is None else replace(row, instruction=f"{row.instruction}\n{one.shown}")
             fault = asking.fault(one.sample, one.output, known, [*examples, *request.shown])
+            if fault is None and retells_example(one.output, known.instruction, request.shown):
+                fault = "leak"
         else:
             fault = asking.fault(one.sample, one.output, row, examples)
         return fault or self._wording_fault(row, one.output)

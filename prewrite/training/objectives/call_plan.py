@@ -12,7 +12,7 @@ from prewrite.types import Example, InstructionRow
 
 TEST_SHARE = 0.1  # of all calls, at most
 LOOK_SHARE = 0.1  # of all calls, at most, of the looks before and after training
-# A race of few calls picks by luck, whatever training did: on the tables of docs/runs 800 to 1,600 get most of what there is.
+# A race of few calls picks by luck, whatever training did: on the tables of docs/runs 800 to 1,600 get most there is.
 RACE_SHARE, LEAST_RACE, LEAST_SHARE = (
     0.3,
     1200,

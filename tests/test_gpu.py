@@ -56,10 +56,6 @@ def test_the_engine_computes_with_the_pushed_weights(report: dict) -> None:
     check_resets(report, in_bfloat16=True)
     assert report["pushed_checksums"][1:] == pytest.approx(report["trained_checksums"], rel=1e-9)
     assert report["engine_checksums"] == pytest.approx(report["pushed_checksums"], rel=1e-9)
-    check_gaps(report)
-
-
-def check_gaps(report: dict) -> None:
     largest = max(max(gaps) for gaps in report["gaps"])
     assert largest < 0.3, "bfloat16 is coarse where few layers make large logits"
     assert min(report["gaps_without_push"]) > 5 * largest
@@ -77,7 +73,10 @@ def test_adapters_train_on_frozen_weights_in_4_bits_too_and_are_pushed_merged(re
     for pushed in lora["pushes"].values():
         first, *_, last = pushed["trained_checksums"]
         assert first != last, "the adapter moves"
-        check_gaps(pushed)
+        # On a CPU 0.03 to 0.04, and 0.14 to 0.19 without the push: a step moves an adapter less than all weights.
+        largest = max(max(gaps) for gaps in pushed["gaps"])
+        assert largest < 0.1
+        assert min(pushed["gaps_without_push"]) > 2 * largest
 
 
 @on_two

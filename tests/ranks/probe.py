@@ -203,6 +203,7 @@ def eight_bit_proofs(settings: PolicySettings, batch: Batch, folder: Path) -> di
         changed = settings.model_copy(update=KINDS[kind])
         policy = Policy(changed, training, world, temperature=TEMPERATURE)
         losses = [loss_of(policy, batch)]
+        update(policy, batch, "1", 0.0)  # as after the reset: the second step takes rounded moments
         update(policy, batch, "1", LEARNING_RATE)
         report["resets"][kind] = distributed.gather(reset_proof(policy, changed, batch, losses))
         report["resumed"][kind] = resume_proof(policy, changed, training, batch, folder / kind)

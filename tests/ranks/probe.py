@@ -194,7 +194,7 @@ def weight_sum(policy: Policy) -> float:
 
 
 def eight_bit_proofs(settings: PolicySettings, batch: Batch, folder: Path) -> dict:
-    """Of an adapter's moments in 8 bits, by kind (whole weights take bitsandbytes seconds a step on a CPU): `reset_proof`,
+    """Of an adapter's moments in 8 bits, by kind (of whole weights a step takes seconds on a CPU): `reset_proof`,
     `resume_proof`, their bytes a weight, and how many weights hold a gradient of their own when all are summed up."""
     training = TrainingSettings(max_steps=1, logprob_chunk_tokens=CHUNK_TOKENS, optim="adamw_8bit")
     world = distributed.start()

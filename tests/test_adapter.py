@@ -69,16 +69,22 @@ def test_a_setting_of_the_adapter_makes_it() -> None:
         ({"modules_to_save": ["lm_head"]}, "'lm_head' is tied to the embedding"),
         ({"modules_to_save": ["mlp"]}, "'mlp' is a LlamaMLP, no module with weights of its own"),
         ({"modules_to_save": ["embed_token"]}, r"did you mean embed_tokens\?"),
+        ({"r": 577}, r"lora\.r: given 577; .* rank above 576, the smaller side of model\.layers\.0\.mlp\.down_proj"),
+        (
+            {"r": 200, "target_modules": ["k_proj"]},
+            r"r: given 200; .* above 192, .* model\.layers\.0\.self_attn\.k_proj",
+        ),
         ({"modules_to_save": ["norm"]}, r"'norm' is the end of model.layers.0.input_layernorm too: write model.norm"),
     ],
 )
-def test_modules_that_the_model_has_not_are_told_before_it_loads(
-    lora: dict[str, list[str]], told: str, shallow_model: str, monkeypatch: pytest.MonkeyPatch
+def test_modules_and_ranks_that_the_model_has_not_are_told_before_it_loads(
+    lora: dict[str, Any], told: str, shallow_model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", None)
     with pytest.raises(UserError, match=told):
         refuse_adapter(PolicySettings(model=shallow_model, lora=LoraSettings(**lora)))
-    refuse_adapter(PolicySettings(model=shallow_model, lora=LoraSettings(modules_to_save=["model.norm", "k_proj"])))
+    whole = LoraSettings(r=576, modules_to_save=["model.norm", "k_proj"])
+    refuse_adapter(PolicySettings(model=shallow_model, lora=whole))
 
 
 def test_a_model_whose_layers_are_no_linear_modules_is_refused(tmp_path: Path) -> None:

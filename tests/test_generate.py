@@ -6,6 +6,7 @@ import os
 import random
 import re
 import shlex
+import shutil
 import signal
 import sys
 import threading
@@ -16,7 +17,9 @@ from typing import Any
 
 import datasets
 import pytest
-from transformers import AutoTokenizer
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from prewrite.config.loading import load_config
 from prewrite.engine import answers
@@ -30,7 +33,7 @@ from prewrite.types import Answer
 from tests.fault_server import Behaviour, FaultServer, Reply, completion, query_of
 from tests.hub_server import HubServer
 from tests.hub_stand_in import HubStandIn
-from tests.launching import MODEL, ROOT, finish, start, train_here
+from tests.launching import MODEL, ROOT, finish, start, train_here, with_settings
 
 TEMPLATE = "Solve: {{ problem }}"
 
@@ -475,11 +478,14 @@ def test_a_hub_that_refuses_is_told_before_anything_is_asked(
     assert "Look at the name, at HF_TOKEN" in err
 
 
-def test_the_recipe_runs_at_toy_size_from_a_teacher_to_grpo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.slow
+def test_the_recipe_runs_at_toy_size_from_a_teacher_to_grpo(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], shallow_model: str
+) -> None:
     """The commands of docs/generate.md; the teacher is right in half of its answers, and in form in half of those."""
     page = (ROOT / "docs" / "generate.md").read_text(encoding="utf-8").split("## From a teacher", 1)[1]
     blocks = re.findall(r"^       (python .*?)(?:\n\n|\Z)", page, re.MULTILINE | re.DOTALL)
-    ask, train = (re.sub(r"\n {7}", "\n", block).replace("\\\n", " ") for block in blocks)
+    ask, tune, train = (shlex.split(re.sub(r"\n {7}", "\n", block).replace("\\\n", " ")) for block in blocks)
     out, said = tmp_path / "sums.jsonl", itertools.count()
     train_rows = load_examples(get_task("arithmetic"), "train", dev_size=64, seed=1)
     golds = {one.fields["problem"]: one.target for one in train_rows}
@@ -491,7 +497,7 @@ def test_the_recipe_runs_at_toy_size_from_a_teacher_to_grpo(tmp_path: Path, caps
 
     with FaultServer(teacher) as server:
         given = {"http://host:8000/v1": server.base_url, "sums.jsonl": str(out)}
-        assert main([given.get(word, word) for word in shlex.split(ask)[3:]]) == 0
+        assert main([given.get(word, word) for word in ask[3:]]) == 0
     rows = lines_of(out)
     assert 50 < len(rows) <= 100
     config = load_config(ROOT / "configs" / "solve_tiny.json")
@@ -502,9 +508,59 @@ def test_the_recipe_runs_at_toy_size_from_a_teacher_to_grpo(tmp_path: Path, caps
         assert asked["content"] in turns, "the request of a problem that GRPO trains on, to the letter"
         assert row["answer"] in answer["content"]
         assert answer["content"].startswith("<think>")
-    arguments = [re.sub("(?<=^policy.model=).*", str(MODEL), word) for word in shlex.split(train)[2:]]
+
+    written = re.search(r"^       (\{.*?^       \})", page, re.MULTILINE | re.DOTALL)
+    assert written
+    config_file, run = tmp_path / tune[-1], tmp_path / "sft_sums"
+    config_file.write_text(written[1])
+    checkpoint = run / "checkpoints" / "step_000006"
+    imitate(config_file, out, shallow_model, checkpoint)
+
+    given_model = f"policy.model=runs/sft_sums/checkpoints/step_{json.loads(written[1])['training']['max_steps']:06d}"
+    assert given_model in train
+    arguments = [f"policy.model={checkpoint}" if word == given_model else word for word in train[2:]]
+    capsys.readouterr()
     assert train_here(*arguments, "--dry-run") == 0
     assert "looks at 32 problems" in capsys.readouterr().out
+
+
+def imitate(config: Path, rows: Path, model: str, last: Path) -> None:
+    """A whole run of SFT, which loads no sampler, and one that was stopped half-way and resumed ends as it did."""
+    settings = (
+        *(f"output_dir={config.parent}", f"policy.model={model}", f"data.chats={rows}", "max_steps=6", "save_steps=3"),
+        *("learning_rate=1e-3", "eval_steps=3", "eval_examples=16", "max_tokens_per_micro_batch=1024"),
+    )
+    command, run = [sys.executable, "train.py", "--config", str(config), *with_settings(*settings)], last.parents[1]
+    code, stdout, stderr = finish(start(command))
+    assert code == 0, stdout[-3000:] + stderr[-3000:]
+    steps = trained(run)
+    losses = [line["dev_loss"] for line in steps if "dev_loss" in line]
+    assert len(losses) == 3
+    assert losses[2] < losses[1] < losses[0] - 0.5
+    assert "vLLM" not in stdout
+    assert not (run / "task_server.log").exists()
+    assert f"--set policy.model={last}" in stdout
+    assert json.loads((last / "state.json").read_text())["score"] == -losses[2]
+    weights = load_file(last / "model.safetensors")
+    assert AutoModelForCausalLM.from_pretrained(last).config.num_hidden_layers == 4
+
+    shutil.rmtree(last)
+    code, stdout, stderr = finish(start([*command, "--resume"]))
+    assert code == 0, stdout[-3000:] + stderr[-3000:]
+    assert "step 6/6" in stdout
+    assert "step 3/6" not in stdout
+    resumed = trained(run)
+    assert [line["step"] for line in resumed] == [*range(7)]
+    for line, of_one_piece in zip(resumed, steps, strict=True):
+        assert line == pytest.approx(of_one_piece, rel=1e-6), "the same rows, rates and moments"
+    again = load_file(last / "model.safetensors")
+    assert all(torch.equal(again[name], weight) for name, weight in weights.items())
+
+
+def trained(run: Path) -> list[dict[str, Any]]:
+    """The lines of a run, without what depends on the machine's speed."""
+    lines = lines_of(run / "metrics.jsonl")
+    return [{key: value for key, value in line.items() if "second" not in key} for line in lines]
 
 
 def test_what_coming_over_names_is_there(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import sys
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -36,7 +35,7 @@ from prewrite.training.progress import Progress
 from prewrite.training.sft import SFTTrainer, SFTUpdater
 from prewrite.training.sft_data import SFTStage, load_sft_stage, rewrites_of
 from prewrite.types import TokenRow
-from tests.launching import finish, start, train_here, with_settings
+from tests.launching import train_here
 from tests.test_chat_template import tokenizer
 
 CPU = torch.device("cpu")
@@ -517,25 +516,3 @@ def test_a_row_whose_loss_is_not_finite_stops_the_run(tmp_path: Path) -> None:
         UserError, match=r"step 1: .* the row's own loss is nan in row 2.*, counted from 0 in the step's"
     ):
         one_step(policy, rows, per_device_train_batch_size=1)
-
-
-@pytest.mark.slow
-def test_a_whole_run_imitates_without_a_sampler_and_its_output_loads(tmp_path: Path, shallow_model: str) -> None:
-    settings = (
-        *(f"output_dir={tmp_path}", f"policy.model={shallow_model}", "max_steps=6", "learning_rate=1e-3"),
-        *("eval_steps=3", "eval_examples=16", "dev_size=16", "max_train_rows=64", "max_tokens_per_micro_batch=1024"),
-    )
-    command = [sys.executable, "train.py", "--config", "configs/sft_tiny.json", *with_settings(*settings)]
-    code, stdout, stderr = finish(start(command))
-    assert code == 0, stdout[-3000:] + stderr[-3000:]
-    run = tmp_path / "sft_tiny"
-    steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    losses = [line["dev_loss"] for line in steps if "dev_loss" in line]
-    assert len(losses) == 3
-    assert losses[2] < losses[1] < losses[0] - 0.5
-    assert "vLLM" not in stdout
-    assert not (run / "task_server.log").exists()
-    checkpoint = run / "checkpoints" / "step_000006"
-    assert f"--set policy.model={checkpoint}" in stdout
-    assert json.loads((checkpoint / "state.json").read_text())["score"] == -losses[2]
-    assert AutoModelForCausalLM.from_pretrained(checkpoint).config.num_hidden_layers == 4

@@ -128,6 +128,12 @@ def test_a_step_of_flat_groups_teaches_nothing_unless_another_term_pulls() -> No
     assert not one.plan(batch, range(5)).teaches
     one.loss = LossSettings(entropy_coef=0.01)
     assert one.plan(batch, range(5)).teaches
+    one.loss = LossSettings(entropy_coef=0.01, entropy_target=0.9)  # the samples' tokens have -1.0: 1 nat
+    assert not one.plan(batch, range(5)).teaches
+    assert not one.plan(batch, range(5)).totals.pays_entropy
+    one.loss = LossSettings(entropy_coef=0.01, entropy_target=1.1)
+    assert one.plan(batch, range(5)).teaches
+    assert one.plan(batch, range(5)).totals.pays_entropy
     one.loss = LossSettings()
     assert one.plan(replace(batch, advantage_B=torch.tensor([0.0, 0, 1, 0, 0])), range(5)).teaches
 

@@ -3,6 +3,7 @@
 import re
 import unicodedata
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Literal
 
 from prewrite.tasks.control_tokens import holds_control_token, without_trailing_control_tokens
@@ -10,8 +11,11 @@ from prewrite.types import Example, Sample
 
 # truncated: the completion ran into `max_completion_length`. control_token: it forges a turn of a chat. empty: no
 # instruction is in it. wrong_tags: a template with other tags than its row's. leak: it gives away what it is scored on.
-# quotes_request: it repeats what the policy was told to do, in place of doing it.
-Fault = Literal["truncated", "control_token", "empty", "wrong_tags", "leak", "quotes_request"]
+# quotes_request: it repeats what the policy was told to do, in place of doing it. no_instruction: it answers, or offers
+# its help, in place of instructing. foreign_text: it holds words in a script that nothing around it is written in.
+Fault = Literal[
+    "truncated", "control_token", "empty", "wrong_tags", "leak", "quotes_request", "no_instruction", "foreign_text"
+]
 LEAK_NGRAM = 8
 QUOTED_NGRAM = 4
 # An order to rewrite an instruction is none for the task: "Rewrite the following instruction so that ...".
@@ -19,6 +23,24 @@ _ORDER = re.compile(
     r"\b(?:re-?write|re-?word|re-?phrase|improve)\s+(?:the|this|that|your|my|an?)?\s*(?:\w+\s+){0,2}(?:instruction|prompt)s?\b",
     re.IGNORECASE,
 )
+# What makes a text that names one label an instruction all the same.
+_CONDITION = re.compile(r"[?؟？]|\b(?:whether|if|when(?:ever)?|which|unless|otherwise|or|not|els?e)\b", re.IGNORECASE)
+_IS = r"\b(?:is|are|was|were|be|belongs? to|means|says|expresses|conveys|ha[sd]|shows)\b"
+_OFFER = re.compile(
+    r"\bi(?:['’]ll| will|['’]d| would|['’]m| am| can)\b[^.?!\n]{0,40}\b(?:help|assist|solve|happy|glad|do my best)\b",
+    re.IGNORECASE,
+)
+_SHARED_SCRIPTS = {
+    "LATIN",
+    "GREEK",
+    "MATHEMATICAL",
+    "MODIFIER",
+    "DOUBLE-STRUCK",
+    "SCRIPT",
+    "FEMININE",
+    "MASCULINE",
+    "MICRO",
+}
 
 _WORD = re.compile(r"[぀-ヿ㐀-鿿가-힯]|[^\W぀-ヿ㐀-鿿가-힯]+")  # scripts without spaces: a character is a word
 _LIST_MARKER = re.compile(r"^[ \t]*\(?\d{1,2}[.):]|\bsteps?\s+\d{1,2}\b", re.MULTILINE | re.IGNORECASE)
@@ -45,6 +67,19 @@ def repeats_example(rewrite: str, instruction: str, examples: Sequence[Example])
     )
 
 
+def wording_fault(
+    rewrite: str, instruction: str, meta_instruction: str, labels: Sequence[str] = (), examples: Sequence[Example] = ()
+) -> Fault | None:
+    """What is wrong with the rewrite's wording, beside the instruction that it rewrites. labels, examples: of the task;
+    the examples say in which scripts it is written."""
+    if quotes_request(rewrite, instruction, meta_instruction):
+        return "quotes_request"
+    if is_no_instruction(rewrite, instruction, labels):
+        return "no_instruction"
+    known = [text for example in examples for text in example.fields.values()]
+    return "foreign_text" if holds_foreign_text(rewrite, instruction, meta_instruction, *labels, *known) else None
+
+
 def quotes_request(rewrite: str, instruction: str, meta_instruction: str) -> bool:
     """Whether the rewrite repeats what the policy was told, and the instruction does not: 4 words in a row of the
     meta-instruction, or an order to rewrite an instruction."""
@@ -54,12 +89,50 @@ def quotes_request(rewrite: str, instruction: str, meta_instruction: str) -> boo
     return bool(quoted - _ngrams(instruction, QUOTED_NGRAM))
 
 
+def is_no_instruction(rewrite: str, instruction: str, labels: Sequence[str]) -> bool:
+    """Whether the rewrite answers, or offers help, in place of instructing, and the instruction does not: it names one
+    of several labels alone and says that it is so ("Positive: a sentence.", "The sentence is highly positive."),
+    neither asking nor setting a condition; or it speaks as an assistant does ("Please provide the problem, and I will
+    help you solve it.")."""
+    if _OFFER.search(rewrite) and not _OFFER.search(instruction):
+        return True
+    if len(labels) < 2 or _CONDITION.search(rewrite):
+        return False
+    named = _named(rewrite, labels)
+    return len(named) == 1 != len(_named(instruction, labels)) and _states(rewrite, named[0])
+
+
+def holds_foreign_text(rewrite: str, *known: str) -> bool:
+    """Whether two letters running are of a script that no known text has. Latin and Greek letters are no fault."""
+    if rewrite.isascii():
+        return False
+    scripts = _SHARED_SCRIPTS | set(map(_script, set("".join(known))))
+    return any(_script(a) not in scripts and _script(b) not in scripts for a, b in pairwise(rewrite))
+
+
 def gives_answer(rewrite: str, instruction: str, target: str | tuple[str, ...]) -> bool:
     """Whether the rewrite of a problem that the policy reads holds its answer, and the problem itself does not."""
     golds = (target,) if isinstance(target, str) else target
     shown, known = (f" {' '.join(_words(_LIST_MARKER.sub(' ', text)))} " for text in (rewrite, instruction))
     answers = [f" {' '.join(_words(gold))} " for gold in golds if _words(gold)]
     return any(answer in shown and answer not in known for answer in answers)
+
+
+def _named(text: str, labels: Sequence[str]) -> list[str]:
+    """The labels that a text names, as whole words."""
+    own = f" {' '.join(_words(text))} "
+    return [label for label in labels if f" {' '.join(_words(label))} " in own]
+
+
+def _states(text: str, label: str) -> bool:
+    """Whether the text begins with the label, or names it as an answer within three words of "is" or the like."""
+    name = r"\W+".join(map(re.escape, _words(label)))
+    return bool(re.search(rf"(?:^\W*|(?:{_IS}|[:=])\W+(?:\w+\W+){{0,3}}){name}\b", text.casefold()))
+
+
+def _script(char: str) -> str:
+    """The script of a letter ("LATIN", "CJK"), by the first word of its Unicode name; of all else one that all have."""
+    return unicodedata.name(char, "LATIN").split()[0] if char.isalpha() else "LATIN"
 
 
 def _ngrams(text: str, n: int = LEAK_NGRAM) -> set[tuple[str, ...]]:

@@ -60,6 +60,8 @@ class LossSettings(Section):
     """leave truncated completions out of the loss and of its normaliser"""
     entropy_coef: NonNegative = 0.0
     """weight of the entropy bonus"""
+    entropy_target: NonNegative | None = None
+    """nats a token: the bonus rests in a step whose rollouts have more than this; null = it never rests, and may run away"""
     top_entropy_quantile: Share = 1.0
     """only this share of a step's tokens, those with the highest entropy, carry the surrogate"""
     dynamic_sampling_refills: Count = 0
@@ -98,3 +100,5 @@ class LossSettings(Section):
             yield f"sampler_bounds={[low, high]}: the weight 1 must lie between them, and the lower be at least 0"
         if self.sync_ref_model and self.beta == 0:
             yield "sync_ref_model without a reference: beta is 0, so none is loaded; give beta or leave it out"
+        if self.entropy_target is not None and self.entropy_coef == 0:
+            yield "entropy_target without an entropy bonus: entropy_coef is 0; give it or leave the target out"

@@ -14,7 +14,7 @@ class LoraSettings(Section):
     """An adapter (LoRA, Hu 2021, arXiv 2106.09685) that is trained in place of all weights (docs/adapters.md)."""
 
     r: Positive = 16
-    """rank of the two matrices that are added to a weight"""
+    """rank of the two matrices that are added to a weight; at most the smaller side of the largest of them"""
     alpha: Positive = 32
     """their product is scaled by alpha / r"""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0

@@ -162,8 +162,17 @@ def refuse_adapter(settings: PolicySettings) -> None:
     odd = next((name for name, module in modules.items() if isinstance(module, Conv1D)), None)
     if settings.lora.target_modules == [ALL_LINEAR] and odd:  # which peft takes for linear
         raise UserError(f"policy.lora: {odd} is a Conv1D, as GPT-2 has them; adapters go on linear modules alone here")
+    targets = linear - {head}
     if settings.lora.target_modules != [ALL_LINEAR]:
         _refuse_unknown("target_modules", settings.lora.target_modules, modules, linear, "linear module", tied)
+        targets = {name for name in linear if any(_stands_for(one, name) for one in settings.lora.target_modules)}
+    sides = {name: min(modules[name].weight.shape) for name in sorted(targets)}
+    if sides and settings.lora.r > (largest := max(sides.values())):
+        widest = next(name for name, side in sides.items() if side == largest)
+        raise UserError(
+            f"policy.lora.r: given {settings.lora.r}; no change of a target module has a rank above {largest}, the "
+            f"smaller side of {widest}: lower it (8 to 64 is usual), or leave out policy.lora to train all weights"
+        )
     own = {name for name, module in modules.items() if list(module.parameters()) and not list(module.children())}
     own -= {tied} | (linear - {head} if settings.load_in_4bit else set())
     kind = f"module with weights of its own{', not in 4 bits' if settings.load_in_4bit else ''}"

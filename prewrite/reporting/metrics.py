@@ -54,7 +54,11 @@ METRICS = (
     Metric("tokens_per_second/rollout", "completion tokens a second of the rollout"),
     Metric("tokens_per_second/training", "tokens, requests included, a second of training"),
     Metric("rewrites_per_second", "rewrites a second of rollout and scoring together"),
-    Metric("gpu_memory_peak_gib", "most GPU memory that this process has held so far, on rank 0"),
+    Metric(
+        "gpu_memory_peak_gib",
+        "most GPU memory that this process's tensors have taken so far, its vLLM engine's and KV cache included, "
+        "other programs' not; on rank 0",
+    ),
     Metric("seconds/rollout", "seconds of writing rewrites; scoring begins meanwhile", "rollout"),
     Metric("seconds/scoring", "seconds waited for the task model after the last rewrite was written", "scoring"),
     Metric("seconds/training", "seconds of log-probs, loss, backward and optimizer", "training"),

@@ -11,7 +11,7 @@ from typing import Any
 
 from prewrite.asking import MINI_BATCH
 from prewrite.asking.cleaning import clean_rewrite
-from prewrite.asking.guards import quotes_request
+from prewrite.asking.guards import wording_fault
 from prewrite.config import PolicySettings, RolloutSettings
 from prewrite.config.loading import load_config
 from prewrite.engine import distributed
@@ -138,6 +138,6 @@ def _written(row: InstructionRow, samples: Sequence[Sample], meta_instruction: s
     usable: list[str] = []
     for sample in samples:
         text = clean_rewrite(sample.text)
-        has_fault = MINI_BATCH.fault(sample, text, row, ()) or quotes_request(text, row.instruction, meta_instruction)
+        has_fault = MINI_BATCH.fault(sample, text, row, ()) or wording_fault(text, row.instruction, meta_instruction)
         usable += [] if has_fault else [text]
     return Written(row, tuple(dict.fromkeys(usable)), len(samples) - len(usable))

@@ -130,12 +130,16 @@ class Updater:
             num_sequences=step.num_sequences,
             max_completion_length=self.max_completion_length,
             num_micro_batches=sum(bool(tokens_B[pack].any()) for pack in packs),
+            pays_entropy=self._pays_entropy(step),
         )
-        return StepPlan(
-            micros,
-            totals,
-            teaches=step.num_tokens > 0 and (pushes_surrogate or self.loss.beta != 0 or self.loss.entropy_coef != 0),
-        )
+        pulls = pushes_surrogate or self.loss.beta != 0 or totals.pays_entropy
+        return StepPlan(micros, totals, teaches=step.num_tokens > 0 and pulls)
+
+    def _pays_entropy(self, step: Batch) -> bool:
+        """Whether the entropy bonus counts. The mean of -log-prob over sampled tokens estimates their entropy, for all
+        ranks alike and before the step; adaptive control as in arXiv 2505.22312, with a coefficient that stays."""
+        target, sampled = self.loss.entropy_target, step.sampler_logprob_BT[step.mask_BT]
+        return self.loss.entropy_coef != 0 and (target is None or not len(sampled) or float(-sampled.mean()) <= target)
 
     def _update(self, plan: StepPlan, learning_rate: float, step: int, first_step: int) -> Update:
         """One optimizer step; none where every advantage is 0 and no other term pulls (a step of momentum alone)."""
@@ -144,7 +148,7 @@ class Updater:
             batch = micro.batch.to(self.policy.world.device)
             with torch.set_grad_enabled(plan.teaches):
                 logprob_BT, entropy_BT = self.policy.logprobs(
-                    batch, micro.num_chunks, entropy_grad=self.loss.entropy_coef != 0
+                    batch, micro.num_chunks, entropy_grad=plan.totals.pays_entropy
                 )
                 loss = self._loss(plan.totals, batch, logprob_BT, entropy_BT)
             if plan.teaches:

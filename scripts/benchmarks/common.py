@@ -29,6 +29,7 @@ from prewrite.tasks.loading import load_examples
 MAX_PROMPT_LENGTH = 512
 NOWHERE = "http://127.0.0.1:9/v1"  # a task model that is never asked
 MEMORY_LOOK_SECONDS = 0.05
+NOISE_NUMEL = 16_777_213  # a prime, so that no two rows of a weight are alike
 DUMMY_SHAPES: dict[str, dict[str, Any]] = {
     "tiny": dict(hidden_size=128, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4,
                  num_key_value_heads=2, tie_word_embeddings=True),
@@ -87,8 +88,19 @@ def model_folder(arguments: argparse.Namespace, folder: Path) -> str:
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
-    torch.manual_seed(0)
-    transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).save_pretrained(target)
+    with torch.device("meta"):
+        lm = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    lm.to_empty(device="cpu").tie_weights()
+    # One draw for all, shifted from weight to weight: a draw for each of a 7B's takes minutes.
+    noise = torch.randn(NOISE_NUMEL, generator=torch.Generator().manual_seed(0)).mul(0.02).bfloat16()
+    for name, weight in lm.named_parameters():
+        if weight.dim() == 1:
+            weight.data.fill_(1.0 if "norm" in name else 0.0)
+            continue
+        noise = noise.roll(NOISE_NUMEL // 7)
+        for part in weight.data.view(-1).split(NOISE_NUMEL):
+            part.copy_(noise[: len(part)])
+    lm.save_pretrained(target)
     tokenizer.save_pretrained(target)
     return str(target)
 

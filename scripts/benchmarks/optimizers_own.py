@@ -66,6 +66,7 @@ def run_command(bench: Bench, budget: int, folder: Path, settings: dict[str, Any
         "seed": bench.seed,
         "run_name": folder.name,
         "output_dir": str(folder.parent),
+        "data.tasks": [bench.task.name],
         "data.dev_size": len(bench.dev),
         "data.min_words": arguments.min_words,
         "task_model.base_url": urls[0] if len(urls) == 1 else urls,

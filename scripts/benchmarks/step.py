@@ -30,7 +30,7 @@ from typing import Any
 
 import torch
 
-from prewrite.config import Config
+from prewrite.config import Config, LoraSettings
 from prewrite.engine import distributed
 from prewrite.engine.policy import Policy, load_tokenizer, quiet_libraries
 from prewrite.engine.sampler import Sampler
@@ -221,15 +221,22 @@ def summary(
 
 
 def report(
-    arguments: argparse.Namespace, ours: dict, peer: dict | None, bf16_rate: float, ranks: int, default: dict | None
+    arguments: argparse.Namespace,
+    ours: dict,
+    peer: dict | None,
+    bf16_rate: float,
+    ranks: int,
+    lora: LoraSettings | None,
+    default: dict | None,
 ) -> None:
     show_heading(arguments, ranks)
     print(f"{arguments.prompts} prompts x {arguments.generations} completions x {arguments.completion} tokens a rank; "
-          f"bf16 matmul {bf16_rate / 1e12:,.4g} TFLOP/s a device")  # fmt: skip
+          f"bf16 matmul {bf16_rate / 1e12:,.4g} TFLOP/s a device"
+          + (f"; adapter: {lora}" if lora else ""))  # fmt: skip
     columns = {"PRewrite": ours}
     if peer is not None:
         ratios = {name: ours[name] / peer[name] for name in ours if ours[name] is not None and peer[name]}
-        columns |= {"TRL, this run": peer, "ratio": ratios}
+        columns |= {f"TRL{' with peft' if lora else ''}, this run": peer, "ratio": ratios}
     elif ranks == 1 and not arguments.no_peer:
         print("The peer did not run: it is not installed (pip install trl), or there is no GPU.")
         published = PUBLISHED.get(arguments.dummy or Path(arguments.model).name)
@@ -293,7 +300,7 @@ def main() -> None:
             None if side is None else summary(side, flops, bf16_rate, arguments.kv_cache_gib, world_size)
             for side in (ours, peers.get("bfloat16"), peers.get("float32"))
         )
-        report(arguments, mine, theirs, bf16_rate, world_size, default)
+        report(arguments, mine, theirs, bf16_rate, world_size, config.policy.lora, default)
 
 
 if __name__ == "__main__":

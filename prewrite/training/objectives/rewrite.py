@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from prewrite.asking import MINI_BATCH, Asking
 from prewrite.asking.cleaning import clean_rewrite
-from prewrite.asking.guards import Fault, quotes_request
+from prewrite.asking.guards import Fault, wording_fault
 from prewrite.asking.questions import Question, Scoring, evaluate
 from prewrite.config import Config
 from prewrite.engine import distributed
@@ -23,6 +23,7 @@ from prewrite.training.objectives.rewrite_data import RewriteData
 from prewrite.training.progress import Progress
 from prewrite.types import Evaluation, Example, InstructionRow, Rollout, Sample, Sampled, Verdict
 
+SCRIPT_EXAMPLES = 8  # of a task, that say in which scripts it is written
 SPARE = 1.3  # fresh rewrites drawn for each that is wanted: some are alike, or faulty
 
 
@@ -213,8 +214,9 @@ class Rewrite:
 
     def _whole(self, row: InstructionRow, sample: Sample) -> str:
         """The rewrite in a sample, "" where it has a fault that can be told without examples."""
-        rewrite = self._unquoted(row, clean_rewrite(sample.text))
-        return "" if self.data.asking_of(row).fault(sample, rewrite, row, ()) else rewrite
+        rewrite = clean_rewrite(sample.text)
+        has_fault = self.data.asking_of(row).fault(sample, rewrite, row, ()) or self._wording_fault(row, rewrite)
+        return "" if has_fault else rewrite
 
     def _update_requests(self) -> None:
         """What requests may show, from rank 0, which knows all verdicts, to every rank."""
@@ -247,16 +249,17 @@ class Rewrite:
     def _fault(self, one: Sampled, asking: Asking, examples: Sequence[Example], draw: int) -> Fault | None:
         """The faults of a rewrite, with those of what its request showed."""
         row, request = _instruction(one), self._drawn.get((draw, one.group))
-        if not self._unquoted(row, one.output):
-            return "quotes_request" if one.output else asking.fault(one.sample, one.output, row, examples)
-        if request is None:
-            return asking.fault(one.sample, one.output, row, examples)
-        known = row if one.shown is None else replace(row, instruction=f"{row.instruction}\n{one.shown}")
-        return asking.fault(one.sample, one.output, known, [*examples, *request.shown])
+        if request is not None:
+            known = row if one.shown is None else replace(row, instruction=f"{row.instruction}\n{one.shown}")
+            fault = asking.fault(one.sample, one.output, known, [*examples, *request.shown])
+        else:
+            fault = asking.fault(one.sample, one.output, row, examples)
+        return fault or self._wording_fault(row, one.output)
 
-    def _unquoted(self, row: InstructionRow, rewrite: str) -> str:
-        """The rewrite, or "" where it repeats what the policy was told to do with the instruction."""
-        return "" if quotes_request(rewrite, row.instruction, self.config.rollout.meta_instruction) else rewrite
+    def _wording_fault(self, row: InstructionRow, rewrite: str) -> Fault | None:
+        labels = self.data.tasks[row.dataset_name].labels
+        examples = self.data.train.get(row.dataset_name, ())[:SCRIPT_EXAMPLES]
+        return wording_fault(rewrite, row.instruction, self.config.rollout.meta_instruction, labels, examples)
 
 
 def _instruction(sampled: Sampled) -> InstructionRow:

@@ -1,0 +1,42 @@
+"""A rewrite that is no instruction, or not in a language of the task, is worth nothing; one that only looks so is."""
+
+import pytest
+
+from prewrite.asking.guards import wording_fault
+from prewrite.types import Example
+
+SENTIMENT = "Classify the sentiment of the sentence as positive or negative."
+SOLVE = "Solve the problem and write the answer in \\boxed{}."
+META = "Write this instruction anew, clearer. Reply with the new instruction only."
+CASES = [
+    ("Positive: Positive sentence: Sentence I.", SENTIMENT, "no_instruction"),
+    ('The sentiment of the sentence is "positive".', SENTIMENT, "no_instruction"),
+    ("A: Negative", SENTIMENT, "no_instruction"),
+    ("The sentence is written in the negative.", SENTIMENT, "no_instruction"),
+    ("Is the sentence positive?", SENTIMENT, None),
+    ("Judge whether the sentence is positive.", SENTIMENT, None),
+    ("The sentence is either positive or negative: name it.", SENTIMENT, None),
+    ("Find out how positive the sentence sounds.", SENTIMENT, None),
+    ("Name the feeling in the sentence.", SENTIMENT, None),
+    ("The sentence is positive: say how strongly.", "Is it positive?", None),  # the initial one names one label too
+    ("Please provide the problem, and I will help you solve it.", SOLVE, "no_instruction"),
+    ("Certainly! Give me the problem so I can assist you.", SOLVE, "no_instruction"),
+    ("Solve it as if I asked you in class, and box the answer.", SOLVE, None),
+    ("Reply with the new instruction only.", SOLVE, "quotes_request"),
+    ("Solve it, and box the最终 answer.", SOLVE, "foreign_text"),
+    ("Реши задачу.", SOLVE, "foreign_text"),
+    ("Résous le problème: αβ, 2π, x² − 1 → \\boxed{}.", SOLVE, None),
+]
+
+
+@pytest.mark.parametrize(("rewrite", "instruction", "fault"), CASES)
+def test_what_instructs_is_told_from_what_does_not(rewrite: str, instruction: str, fault: str | None):
+    labels = ("negative", "positive") if instruction != SOLVE else ()
+    assert wording_fault(rewrite, instruction, META, labels) == fault
+
+
+def test_the_examples_say_in_which_scripts_a_task_is_written():
+    chinese = Example("1", {"text": "这部电影很好"}, "positive")
+    rewrite = "判断情感: positive or negative?"
+    assert wording_fault(rewrite, SENTIMENT, META, ("negative", "positive")) == "foreign_text"
+    assert wording_fault(rewrite, SENTIMENT, META, ("negative", "positive"), [chinese]) is None

@@ -119,6 +119,21 @@ def test_bench_step_on_two_ranks(tmp_path: Path, data: Path) -> None:
 
 
 @pytest.mark.slow
+def test_bench_training(tmp_path: Path, data: Path) -> None:
+    out = tmp_path / "result.json"
+    options = ("--request", "24", "--repeats", "1", "--micro-batch-tokens", "200", "--set", "policy.dtype=float32")
+    bench = start_script(out, data, sys.executable, "-m", "scripts.benchmarks.training", *options)
+    result, stdout = finish_script(out, bench)
+    shared, alone = result["training"]["shared"], result["training"]["nothing shared"]
+    assert alone["positions computed"] == 16 * (24 + 16 - 1)
+    assert shared["positions computed"] == 2 * (23 + 8 * 16), "two requests but for their last token, 16 completions"
+    assert (shared["micro-batches"], alone["micro-batches"]) == (2, 4)
+    assert shared["gradient norm"] == pytest.approx(alone["gradient norm"], rel=1e-4)
+    assert result["held"]["masters"] == result["held"]["weights"] == pytest.approx(result["held"]["moments"] / 2)
+    assert "| positions computed |" in stdout
+
+
+@pytest.mark.slow
 def test_bench_push_and_bench_rollout(tmp_path: Path, data: Path) -> None:
     """At once: what they measure does not matter here, and each is mostly starts that keep one core busy."""
     pushed, rolled_out = tmp_path / "push.json", tmp_path / "rollout.json"

@@ -104,7 +104,10 @@ def rollouts_of_three_requests(vocabulary: int) -> Batch:
 def relative(found: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> list[float]:
     """|found - expected| / |expected|, of each pair."""
     pairs = zip(found, expected, strict=True)
-    return [float((one.float() - other.float()).norm() / other.float().norm()) for one, other in pairs]
+    return [
+        float((one.detach().float() - other.detach().float()).norm() / other.detach().float().norm())
+        for one, other in pairs
+    ]
 
 
 def test_keys_and_values_that_rows_share_get_the_gradient_of_all_their_readers() -> None:

@@ -182,7 +182,7 @@ def test_of_4_bits_the_gradient_does_not_depend_on_the_ranks(one_rank: dict, two
 @BOTH
 def test_moments_in_8_bits_are_reset_and_resumed_like_others(ranks: str, request: pytest.FixtureRequest) -> None:
     report = request.getfixturevalue(ranks)["8 bits"]
-    check_resets(report, in_bfloat16=False)
+    check_resets(report, in_bfloat16=False, moved=1e-3)
     assert set(report["bytes"]) == {"ZeRO-3", "ZeRO-1, bfloat16"}
     assert max(report["bytes"].values()) < 2.05, "two moments of a byte, and a scale every 256 weights"
     assert set(report["left"].values()) == {0}, "gradients in bfloat16 beside their float32 sum"

@@ -27,7 +27,7 @@ class TrainingSettings(Section):
     num_iterations: Positive = 1
     """mu, passes over one rollout batch"""
     max_tokens_per_micro_batch: Positive | None = None
-    """cut micro-batches by tokens (and padding, where attention computes it) and not by rollouts; null = by rollouts"""
+    """cut micro-batches by tokens (padding too, where it is computed; a shared request once); null = by rollouts"""
     learning_rate: Annotated[float, Field(gt=0)] = 1e-6
     """peak learning rate of AdamW"""
     lr_scheduler_type: Literal["constant", "linear", "cosine"] = "constant"

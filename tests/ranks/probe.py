@@ -194,15 +194,16 @@ def weight_sum(policy: Policy) -> float:
 
 
 def eight_bit_proofs(settings: PolicySettings, batch: Batch, folder: Path) -> dict:
-    """Of moments in 8 bits, by kind: `reset_proof`, `resume_proof`, their bytes a weight, and how many weights still
-    hold a gradient of their own when all of them are summed up."""
+    """Of an adapter's moments in 8 bits, by kind (of whole weights a step takes seconds on a CPU): `reset_proof`,
+    `resume_proof`, their bytes a weight, and how many weights hold a gradient of their own when all are summed up."""
     training = TrainingSettings(max_steps=1, logprob_chunk_tokens=CHUNK_TOKENS, optim="adamw_8bit")
     world = distributed.start()
     report: dict = {"resets": {}, "resumed": {}, "bytes": {}, "left": {}}
     for kind in EIGHT_BIT_KINDS:
-        changed = settings.model_copy(update=KINDS[kind])
+        changed = settings.model_copy(update=KINDS[kind] | {"lora": LoraSettings(r=4, alpha=8)})
         policy = Policy(changed, training, world, temperature=TEMPERATURE)
         losses = [loss_of(policy, batch)]
+        update(policy, batch, "1", 0.0)  # as after the reset: the second step takes rounded moments
         update(policy, batch, "1", LEARNING_RATE)
         report["resets"][kind] = distributed.gather(reset_proof(policy, changed, batch, losses))
         report["resumed"][kind] = resume_proof(policy, changed, training, batch, folder / kind)

@@ -39,7 +39,8 @@ class DataSettings(Section):
     eval_chats: str | None = None
     """SFT: held-out rows, as `chats`; null = those of hub.test_split, or `dev_size` rows cut off by seed"""
     local_dir: str | None = None
-    """folder with the tasks' local files, in place of the hub; else the environment variable PREWRITE_DATA"""
+    """folder with the tasks' local files, in place of the hub, of custom_tasks[].hub too; else the environment variable
+    PREWRITE_DATA"""
     num_train_examples: Positive | None = None
     """use only the first so many examples of the shuffled train split; null = all"""
     dev_size: Positive = 200
@@ -60,8 +61,9 @@ class DataSettings(Section):
 
     labels: dict[str, dict[str, str]] = {}
     """by task, the word asked for and found in place of a label, as {"boolq": {"yes": "True", "no": "False"}}"""
-    empty: Literal["refuse", "drop"] = "refuse"
-    """rows of local files with an empty text or gold: refuse the file, or leave them out, counted"""
+    empty: Literal["refuse", "drop", "keep"] = "refuse"
+    """rows of local files with an empty text or gold: refuse the file; leave them out, counted; or keep those that have
+    a gold (in SFT an empty turn is refused all the same)"""
     too_long: Literal["refuse", "drop"] = "refuse"
     """instruction rows whose request is longer than `rollout.max_prompt_length`, in SFT rows longer than
     `sft.max_length`: refuse them, or drop and count them"""
@@ -99,8 +101,9 @@ class CustomTaskSettings(Section):
     """columns that the query shows, in order, each with the label printed before it, as {"text": "Sentence"}"""
     target: str
     """column of the gold answer"""
-    target_from: Literal["last_box"] | None = None
-    """math: the gold is the last box of the `target` column, a worked solution; null = the column as it is"""
+    target_from: Literal["last_box", "after_hashes"] | None = None
+    """math: the gold is the last box of the `target` column, a worked solution, or what follows its last ####; null =
+    the column as it is"""
     train_file: str | None = None
     """JSONL, CSV or parquet; dev is cut from it; null = from `hub`"""
     test_file: str | None = None

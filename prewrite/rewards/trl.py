@@ -64,12 +64,13 @@ def as_reward(name: str, function: Callable[..., Any]) -> Callable[..., Sequence
 
 
 def columns_of(row: Mapping[str, Any] | InstructionRow | Example) -> dict[str, Any]:
-    """A row as columns; a problem's gold is `answer`."""
+    """A row as columns: a problem's fields, its gold as `answer`, and its source's further columns as texts."""
     if isinstance(row, Mapping):
         return dict(row)
     columns = dict(vars(row))
     if isinstance(row, Example):
-        columns |= {"answer": columns.pop("target"), **columns.pop("fields")}
+        further, fields, gold = (columns.pop(name) for name in ("columns", "fields", "target"))
+        columns = {**further, **columns, "answer": gold, **fields}
     return columns
 
 

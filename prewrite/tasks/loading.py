@@ -77,6 +77,8 @@ def load_pool(
             loaded.append(_load(task, source, folder, empty))
         except UserError as error:
             faults.append(str(error))
+            if (source.folder or folder) is None:
+                break  # of a hub that cannot be reached half a minute is enough
     if faults:
         raise UserError("\n".join(dict.fromkeys(faults)))
     whole_pool = _train_pool(task, *loaded)
@@ -157,6 +159,11 @@ def _load(task: Task, source: Source, folder: Path | None, empty: Empty) -> _Loa
     where, rows = _read_hub(task, source) if place is None else _read_files(task, source, place)
     require_rows(rows, f"{task.name}: {where}")
     label = _label(source, not from_hub).split()[0]
+    if source.class_names and not from_hub:  # the user's own config names a hub data set
+        log.warning(
+            "%s: %s is read from %s in the folder that data.local_dir or PREWRITE_DATA names, not from the hub's %s",
+            *(task.name, label, where, _hub_names(source)),
+        )
     read = source.read_hub if from_hub else source.read_file
     examples = make_examples(
         task, rows, read, label=label, empty="keep" if from_hub else empty, left_out=source.left_out
@@ -206,8 +213,9 @@ def hub_rows(task: Task, source: Source, split: HubSplit) -> Sequence[RawRow]:
     import datasets
 
     access = f"{source.access} " if source.access else ""
+    files = ", ".join(dict.fromkeys((*task.train.files, *task.test.files)))
     way_out = (
-        f"{access}Without the hub, set data.local_dir or PREWRITE_DATA to a folder with {', '.join(source.files)}; "
+        f"{access}Without the hub, set data.local_dir or PREWRITE_DATA to a folder with {files}; "
         "scripts/fetch_data.py writes it on a machine that has the hub."
     )
     try:

@@ -84,7 +84,8 @@ def load_problems(config: Config, tokenizer: Any) -> tuple[list[Problem], list[P
         pools.append(train)
         held_out += dev
     if len(tasks) > 1:
-        kept_out = [example for task in tasks for example in load_examples(task, "test", local_dir=_folder(config))]
+        how: dict[str, Any] = {"local_dir": _folder(config), "empty": config.data.empty}
+        kept_out = [example for task in tasks for example in load_examples(task, "test", **how)]
         pools = _disjoint(pools, [*(problem.example for problem in held_out), *kept_out])
     return mix(pools, config.data.task_weights, config.data.max_train_rows, config.seed), held_out
 

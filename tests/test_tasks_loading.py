@@ -236,7 +236,7 @@ def test_the_tasks_that_live_on_the_hub_alone_read_the_same_columns_from_files(n
 
 @pytest.mark.parametrize(
     ("name", "told"),
-    [("gsm8k", "folder with gsm8k_train.jsonl, gsm8k_test.jsonl"), ("gpqa", "gated: accept its terms")],
+    [("gsm8k", r"folder with gsm8k_train\.jsonl, gsm8k_test"), ("gpqa", "gated: accept its terms")],
 )
 def test_a_hub_that_cannot_be_reached_says_how_to_give_local_files(monkeypatch, name, told):
     def refuse(*_, **__):

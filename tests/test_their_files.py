@@ -92,21 +92,13 @@ def test_a_problem_that_is_a_list_of_turns_is_refused(tmp_path: Path) -> None:
 def test_a_text_that_may_be_empty_is_kept_by_name_a_gold_never(tmp_path: Path) -> None:
     rows = [{"problem": "", "solution": "\\boxed{1}"}, {"problem": "p", "solution": "\\boxed{2}"}]
     entry = {**trl_math(tmp_path), "train_file": str(write_lines(tmp_path / "rows.jsonl", rows)), "test_size": 1}
-    config = make_config(
-        {
-            "policy": {"model": "a/b"},
-            "data": {"tasks": ["trl_math"]},
-            "training": {"max_steps": 1},
-            "objective": "solve",
-        },
-        ["data.empty=keep"],
-        "here",
-    )
-    assert config.data.empty == "keep"
+    data = {"tasks": ["trl_math"], "empty": "keep"}
+    whole = {"objective": "solve", "policy": {"model": "a/b"}, "data": data, "training": {"max_steps": 1}}
+    assert make_config(whole, [], "here").data.empty == "keep"
     task = made(entry)
     kept = [*load_examples(task, "train", empty="keep"), *load_examples(task, "test", empty="keep")]
     assert {row.fields["problem"] for row in kept} == {"", "p"}
-    with pytest.raises(UserError, match="data.empty=drop leaves such rows out, keep keeps them"):
+    with pytest.raises(UserError, match="leaves such rows out, keep keeps them"):
         load_examples(task, "test")
 
 

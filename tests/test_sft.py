@@ -20,6 +20,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 from prewrite.algorithm.batching import collate_rows
 from prewrite.config import Config, LossSettings, TrainingSettings
 from prewrite.config.loading import dump_config, load_config, make_config
+from prewrite.config.sft import SFTSettings
 from prewrite.engine.distributed import World
 from prewrite.engine.policy import LogprobModel
 from prewrite.errors import UserError
@@ -38,6 +39,7 @@ from prewrite.training.sft_data import SFTStage, load_sft_stage, rewrites_of
 from prewrite.types import TokenRow
 from tests.launching import finish, start, train_here, with_settings
 from tests.test_chat_template import tokenizer
+from tests.their_files import open_r1
 
 CPU = torch.device("cpu")
 CHAT = (
@@ -521,7 +523,10 @@ def test_a_row_whose_loss_is_not_finite_stops_the_run(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_whole_run_imitates_without_a_sampler_and_its_output_loads(tmp_path: Path, shallow_model: str) -> None:
+    """Of open-r1's rows."""
+    file = open_r1(tmp_path, count=80)["train_file"]
     settings = (
+        *("data.tasks=[]", f"data.chats={file}", "instruction_suffix=", f"sft.completion={SFTSettings().completion}"),
         *(f"output_dir={tmp_path}", f"policy.model={shallow_model}", "max_steps=6", "learning_rate=1e-3"),
         *("eval_steps=3", "eval_examples=16", "dev_size=16", "max_train_rows=64", "max_tokens_per_micro_batch=1024"),
     )

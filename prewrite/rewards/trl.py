@@ -84,7 +84,9 @@ def check_columns(name: str, columns: Sequence[str], row: InstructionRow | Examp
 
 def _lacks(name: str, column: str, has: Mapping[str, Any]) -> str:
     known = ", ".join(key for key in has if key not in _GIVEN)
-    return f"reward {name}: it takes {column!r}, and the rows have {known}. Give it a default, or the rows the column."
+    gold = " (the gold is `answer`)" if "answer" in has else ""
+    way_out = "Give it a default, or the rows the column."
+    return f"reward {name}: it takes {column!r}, and the rows have {known}{gold}. {way_out}"
 
 
 def _all_keys(columns: Sequence[Mapping[str, Any]]) -> list[str]:

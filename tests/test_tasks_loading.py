@@ -57,14 +57,17 @@ def test_repeated_train_rows_are_dropped_whatever_their_case_and_spacing(tmp_pat
     assert sorted(ids(train + dev)) == ["sst2_train-1", "sst2_train-4", "sst2_train-5"]
 
 
-def test_short_rows_leave_train_and_dev_but_not_the_test(tmp_path):
+def test_short_and_long_rows_leave_train_and_dev_but_not_the_test(tmp_path, caplog):
     rows = [{"text": text, "label": "positive"} for text in ("fun", "no fun", "not any fun", "not any fun here")]
     folder = sst2_folder(tmp_path, rows, test=[{"text": "dull", "label": "negative"}])
-    pool = [load_examples(SST2, split, local_dir=folder, dev_size=1, min_words=3) for split in ("train", "dev")]
+    pool = [load_examples(SST2, split, local_dir=folder, dev_size=1, words=(3, None)) for split in ("train", "dev")]
     assert sorted(ids(pool[0] + pool[1])) == ["sst2_train-3", "sst2_train-4"]
-    assert len(load_examples(SST2, "test", local_dir=folder, min_words=3)) == 1
-    with pytest.raises(UserError, match=r"none of the 4 train rows has data.min_words=5 words; lower it"):
-        load_examples(SST2, "train", local_dir=folder, dev_size=1, min_words=5)
+    assert len(load_examples(SST2, "test", local_dir=folder, words=(3, None))) == 1
+    with pytest.raises(UserError, match=r"none of the 4 train rows has data.min_words=5 words; they have"):
+        load_examples(SST2, "train", local_dir=folder, dev_size=1, words=(5, None))
+    pool = [load_examples(SST2, split, local_dir=folder, dev_size=1, words=(2, 3)) for split in ("train", "dev")]
+    assert sorted(ids(pool[0] + pool[1])) == ["sst2_train-2", "sst2_train-3"]
+    assert "1 of 4 rows are longer than data.max_words=3: left out" in caplog.text
 
 
 def test_an_overlap_with_the_test_rows_is_refused(tmp_path):

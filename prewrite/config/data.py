@@ -47,6 +47,8 @@ class DataSettings(Section):
     """examples a row, cut from the train split by seed, on which rewrites are chosen, or solving or SFT is measured"""
     min_words: Count = 0
     """leave out shorter train and dev examples: SST-2's train split is half phrases, its test split has sentences"""
+    max_words: Positive | None = None
+    """leave out longer train and dev examples, counted, as those that a task model's context does not hold"""
     instruction_suffix: str = ""
     """solve, SFT: stands after every problem, on a line of its own, as (after taking modulo 1000)"""
     answer_pattern: str | None = None
@@ -80,6 +82,8 @@ class DataSettings(Section):
             yield f"`tasks` names one twice: {', '.join(self.tasks)}"
         if self.eval_chats and (self.tasks or (self.hub and self.hub.test_split)):
             yield "`eval_chats`, where `tasks` or `hub.test_split` says what is held out: leave it out"
+        if self.max_words is not None and self.max_words < self.min_words:
+            yield f"`min_words` {self.min_words} is more than `max_words` {self.max_words}: no example has both"
         if self.task_weights is not None and len(self.task_weights) != len(self.tasks):
             yield f"{len(self.task_weights)} `task_weights` for {len(self.tasks)} `tasks`: one each"
         try:

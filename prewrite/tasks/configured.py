@@ -76,7 +76,8 @@ def train_and_dev(
     """The task's train and dev examples for its rows, cut as `cut_dev` says. Raises UserError."""
     data = config.data
     local_dir = Path(data.local_dir) if data.local_dir else None
-    pool = load_pool(task, local_dir=local_dir, min_words=data.min_words, seed=config.seed, empty=data.empty)
+    words = (data.min_words, data.max_words)
+    pool = load_pool(task, local_dir=local_dir, words=words, seed=config.seed, empty=data.empty)
     return cut_dev(rows, pool, dev_size=data.dev_size, least_train=least_train)
 
 

@@ -55,6 +55,7 @@ def test_a_notebooks_rows(tmp_path: Path) -> None:
     assert {row.target for row in rows} == {str(n) for n in (*range(900, 924), *range(924, 928))}
     assert next(row.target for row in rows_of(notebook(tmp_path)) if "1900 boxes" in row.fields["question"]) == "900"
     assert str(rows[0].solution).startswith("That is ")
+    assert set(rows[0].texts) == {"question"}, "no template shows the worked answer"
     right = f"<reasoning>\nx\n</reasoning>\n<answer>\n{rows[0].target}\n</answer>\n"
     for name, scores in (("correctness", [2.0, 0.0]), ("whole_number", [0.5, 0.0]), ("strict_form", [0.5, 0.0])):
         assert score(name, rows[:2], [right, "no idea"]) == scores

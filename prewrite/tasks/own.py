@@ -134,10 +134,12 @@ def _file_source(label: str, file: str) -> Source:
 
 
 def _gold_of_solution(target: str, target_from: str, row: RawRow) -> RawRow | None:
-    """The row with its gold in a column that is named as the setting's value is; None where there is no gold."""
+    """The row with its gold in a column that is named as the setting's value is, and the solution in `solution` alone,
+    so that no template shows it; None where there is no gold."""
     solution = str(row[target])
     if target_from == "last_box":
         gold = (boxed_answers(solution) or [""])[-1]
     else:
         gold = solution.rpartition("####")[2].replace(",", "") if "####" in solution else ""  # 1,000, as GSM8K has it
-    return {**row, "solution": row[target], target_from: gold.strip()} if gold.strip() else None
+    others = {column: cell for column, cell in row.items() if column != target}
+    return {**others, "solution": row[target], target_from: gold.strip()} if gold.strip() else None

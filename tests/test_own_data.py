@@ -16,7 +16,7 @@ from prewrite.tasks.loading import load_examples
 from prewrite.training.objectives.rewrite_data import load_rewrite_data
 from prewrite.types import Answer
 from tests.launching import ROOT
-from tests.test_rows import SUBJECT_ROWS, config_of, write_lines
+from tests.test_rows import SUBJECT_ROWS, config_of, math_folder, write_lines
 
 
 def with_labels(folder: Path, labels: dict[str, dict[str, str]]) -> ConfiguredTasks:
@@ -98,6 +98,19 @@ def test_check_tells_every_fault_of_the_data_at_once(tmp_path: Path, capsys: pyt
         "row 6 (line 8): the column 'queue' is 'other'; the labels are billing, bug",
     ):
         assert fault in told
+
+
+def test_check_tells_the_faults_of_every_row_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        {"instruction": "x", "dataset_name": "math-500", "subject": "Chess"},
+        {"instruction": "{author}: {problem}", "dataset_name": "math-500", "tags": "{problem},{author}"},
+    ]
+    config = config_of(math_folder(tmp_path), rows, policy={"model": "a/b"}, task_model={"model": "a/b"})
+    (tmp_path / "config.json").write_text(config.model_dump_json())
+    assert tasks_command.main(["--check", str(tmp_path / "config.json")]) == 2
+    told = capsys.readouterr().err
+    assert "math-500/Chess: none of the 280 train examples is of it" in told
+    assert "math-500: the tags author are no columns of it; they are problem, subject, level" in told
 
 
 def test_check_tells_the_sizes_and_the_labels_of_a_config_that_is_fine(

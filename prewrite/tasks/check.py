@@ -11,10 +11,10 @@ from prewrite.errors import UserError
 from prewrite.model_folder import refuse_no_model
 from prewrite.tasks.base import HubSplit, Task
 from prewrite.tasks.chats import is_run_folder, read_chats, read_hub_chats
-from prewrite.tasks.configured import instruction_rows, own_tasks, train_and_dev, unnamed_labels
+from prewrite.tasks.configured import instruction_rows, own_tasks, pool_of, unnamed_labels
 from prewrite.tasks.files import read_rows
-from prewrite.tasks.loading import load_examples, load_pool, test_label
-from prewrite.tasks.rows import own_examples, row_names, unknown_tags
+from prewrite.tasks.loading import load_examples, test_label
+from prewrite.tasks.rows import cut_dev, own_examples, row_names, unknown_tags
 from prewrite.types import Example, InstructionRow
 
 T = TypeVar("T")
@@ -46,13 +46,14 @@ def check(config: Config) -> tuple[list[str], list[str]]:
     least_train = config.reward.examples_per_rewrite if config.asks_task_model else 1
     for name, task in tasks.items():
         own = [row for row in rows if row.dataset_name == name]
-        if cut := tried(lambda task=task, own=own: train_and_dev(task, own, config, least_train)):
-            told += _told(config, task, own, *cut)
-            faults += _row_faults(task, own, cut[0])
-    local_dir = Path(config.data.local_dir) if config.data.local_dir else None
+        if pool := tried(lambda task=task: pool_of(task, config)):
+            faults += _row_faults(task, own, pool)
+            how = {"dev_size": config.data.dev_size, "least_train": least_train}
+            if cut := tried(lambda own=own, pool=pool, how=how: cut_dev(own, pool, **how)):
+                told += _told(config, task, own, *cut)
     for task in own_tasks(config.custom_tasks)[0]:
         if task.name not in tasks:
-            tried(lambda task=task: load_pool(task, local_dir=local_dir, empty=config.data.empty))
+            tried(lambda task=task: pool_of(task, config))
     return told, faults
 
 

@@ -64,6 +64,11 @@ def test_an_instruction_that_names_other_words_than_the_labels_is_told(
         assert ("sst2: its instruction does not name bad, good" in caplog.text) == told
 
 
+def test_a_label_of_one_letter_is_named_by_that_letter_alone() -> None:
+    assert unnamed_labels(get_task("gpqa"), "Is it a or B, or (C)? d") == ["A", "D"]
+    assert unnamed_labels(get_task("sst2"), "POSITIVE or unnegative?") == ["negative"]
+
+
 def test_words_keep_the_order_of_the_labels() -> None:
     assert with_words(get_task("cb"), {"neutral": "neu"}).labels == tuple(
         "neu" if label == "neutral" else label for label in get_task("cb").labels
@@ -84,12 +89,14 @@ def test_check_tells_every_fault_of_the_data_at_once(tmp_path: Path, capsys: pyt
         task | {"name": "sst 2", "train_file": str(tmp_path / "gone.csv")},
     ]
     config["policy"]["model"] = str(tmp_path / "no_model")
+    config["task_model"]["model"] = str(tmp_path / "no_task_model")
     path = tmp_path / "config.json"
     path.write_text(json.dumps(config))
     assert tasks_command.main(["--check", str(path)]) == 2
     told = capsys.readouterr().err
     for fault in (
         f"policy.model '{tmp_path / 'no_model'}': no such folder",
+        f"task_model.model '{tmp_path / 'no_task_model'}': no such folder",
         "'sst 2' is the name of the task sst2 here",
         "gone.csv: there is no such file",
         "train.csv: row 3 (line 5): the column 'text' is empty",

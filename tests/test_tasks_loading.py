@@ -109,11 +109,16 @@ def test_a_missing_file_and_a_missing_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("PREWRITE_DATA", str(tmp_path / "absent"))
     with pytest.raises(UserError, match=r"PREWRITE_DATA is .*absent"):
         load_examples(SST2, "test")
+    with pytest.raises(UserError, match=r"data\.local_dir is .*nowhere"):
+        load_examples(SST2, "test", local_dir=tmp_path / "nowhere")
 
 
-def test_the_environment_names_the_data_folder(tmp_path, monkeypatch):
+def test_the_environment_names_the_data_folder_where_the_config_names_none(tmp_path, monkeypatch):
     monkeypatch.setenv("PREWRITE_DATA", str(sst2_folder(tmp_path)))
     assert len(load_examples(SST2, "test")) == 1
+    (tmp_path / "other").mkdir()
+    with pytest.raises(UserError, match="the data folder .*other has no"):
+        load_examples(SST2, "test", local_dir=tmp_path / "other")
     assert loading.test_label(SST2, None) == "sst2_dev (official validation split)"
 
 

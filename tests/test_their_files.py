@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from prewrite.config import RolloutSettings
 from prewrite.config.data import CustomTaskSettings
 from prewrite.config.loading import make_config, validated
 from prewrite.errors import UserError
@@ -16,7 +17,8 @@ from prewrite.tasks.base import Task
 from prewrite.tasks.loading import load_examples
 from prewrite.tasks.own import task_from_settings
 from prewrite.training.objectives.rewrite_data import load_rewrite_data
-from prewrite.types import Example, Sample
+from prewrite.training.rollout import request_turn
+from prewrite.types import Example, InstructionRow, Sample
 from tests.test_rows import config_of, math_folder, write_lines
 from tests.their_files import notebook, open_r1, trl_math
 
@@ -169,6 +171,11 @@ def test_a_data_folder_goes_before_a_hub_of_ones_own_and_says_so(
         assert len(load_examples(made(entry), "test", local_dir=tmp_path)) == 4
     assert "trl_math_test is read from trl_math.jsonl in the folder" in caplog.text
     assert "not from the hub's me/sums:train" in caplog.text
+
+
+def test_a_rows_information_stands_after_its_instruction_in_the_request() -> None:
+    row = InstructionRow("Say it.", "sst2", information="Films.")
+    assert request_turn(row, RolloutSettings(meta_instruction="Rewrite.")) == "Rewrite.\n\nSay it.\n\nFilms."
 
 
 def test_check_speaks_of_a_run_whose_rewrites_are_imitated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -117,7 +117,7 @@ def test_the_environment_names_the_data_folder_where_the_config_names_none(tmp_p
     monkeypatch.setenv("PREWRITE_DATA", str(sst2_folder(tmp_path)))
     assert len(load_examples(SST2, "test")) == 1
     (tmp_path / "other").mkdir()
-    with pytest.raises(UserError, match="the data folder .*other has no"):
+    with pytest.raises(UserError, match=r"the data folder .*other has no"):
         load_examples(SST2, "test", local_dir=tmp_path / "other")
     assert loading.test_label(SST2, None) == "sst2_dev (official validation split)"
 

@@ -21,6 +21,7 @@ class Template(MiniBatch):
     """
 
     suits_any_row = False
+    fills_tags = True
 
     def concerns(self, row: InstructionRow) -> bool:
         return bool(row.tags)

@@ -5,7 +5,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from prewrite.asking import MINI_BATCH, TEMPLATE, Asking
+from prewrite.asking import MINI_BATCH, Asking
 from prewrite.asking.template import brace_tags
 from prewrite.config import Config
 from prewrite.errors import UserError
@@ -88,7 +88,8 @@ def load_rewrite_data(config: Config) -> RewriteData:
                 f"{name} train: {len(pool)} examples, fewer than reward.examples_per_rewrite {wanted}: lower it, or "
                 "data.dev_size or data.min_words, or raise data.num_train_examples"
             )
-        if data.asking_of(row) is not TEMPLATE and (literal := brace_tags(row.instruction) & set(pool[0].texts)):
+        literal = brace_tags(row.instruction) & set(pool[0].texts)
+        if literal and not data.asking_of(row).fills_tags:
             log.warning(
                 "%s: its instruction's %s is sent as it is: a template is a row with `tags`, of the kind math, that "
                 "template_accuracy_math_reward scores",
@@ -109,7 +110,7 @@ def _without_idle_tags(
     """The rows, without tags that no reward reads, so that `evaluate.py` asks as training does; it is told."""
     if any(":" in reward.name for reward in rewards):  # one of the user's own may read them
         return list(rows)
-    kinds = {kind for reward in rewards if reward.asking is TEMPLATE for kind in reward.kinds}
+    kinds = {kind for reward in rewards if reward.asking and reward.asking.fills_tags for kind in reward.kinds}
     kept = [row if tasks[row.dataset_name].kind in kinds else replace(row, tags=()) for row in rows]
     if idle := [row for row, own in zip(rows, kept, strict=True) if row.tags != own.tags]:
         log.warning(

@@ -150,8 +150,8 @@ def test_an_instruction_with_a_tag_that_is_none_of_its_row_is_refused(tmp_path: 
 @pytest.mark.parametrize(
     ("meta", "told"),
     [
-        ("Rewrite: {instruction} Keep {problem}.", "rollout.meta_instruction: {instruction} is sent as it is"),
-        ("Rewrite it, and keep {problem}.", ""),
+        ("Rewrite: {prompt} Keep {problem}.", "rollout.meta_instruction: {prompt} is sent as it is"),
+        ("Rewrite it, and keep {problem}: {instruction}", ""),
     ],
 )
 def test_braces_in_the_meta_instruction_that_nothing_fills_are_told(
@@ -176,6 +176,10 @@ def test_a_data_folder_goes_before_a_hub_of_ones_own_and_says_so(
 def test_a_rows_information_stands_after_its_instruction_in_the_request() -> None:
     row = InstructionRow("Say it.", "sst2", information="Films.")
     assert request_turn(row, RolloutSettings(meta_instruction="Rewrite.")) == "Rewrite.\n\nSay it.\n\nFilms."
+    framed = RolloutSettings(meta_instruction="Rewrite: {instruction}\nNew one:")
+    assert request_turn(row, framed) == "Rewrite: Say it.\nNew one:\n\nFilms."
+    braces = InstructionRow("Say {instruction}.", "sst2")
+    assert request_turn(braces, framed) == "Rewrite: Say {instruction}.\nNew one:"
 
 
 def test_check_speaks_of_a_run_whose_rewrites_are_imitated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,8 @@ from prewrite.types import InstructionRow, Sample, Sampled
 
 logger = logging.getLogger(__name__)
 
+PLACE = "{instruction}"  # in rollout.meta_instruction
+
 
 class RequestTooLong(UserError):
     """A request is longer than rollout.max_prompt_length."""
@@ -63,8 +65,11 @@ def build_request(
 
 
 def request_turn(row: InstructionRow, settings: RolloutSettings, extra: str = "") -> str:
-    """The user turn of a row's request: the meta-instruction, the instruction, and what else it shows."""
-    parts = [settings.meta_instruction, row.instruction, row.information or "", extra]
+    """The user turn of a row's request: the meta-instruction, the instruction where it has a place for it, else after
+    it, and what else it shows."""
+    meta = settings.meta_instruction
+    asked = [meta.replace(PLACE, row.instruction)] if PLACE in meta else [meta, row.instruction]
+    parts = [*asked, row.information or "", extra]
     return "\n\n".join(part for part in parts if part)
 
 

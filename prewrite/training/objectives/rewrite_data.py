@@ -67,10 +67,10 @@ def load_rewrite_data(config: Config) -> RewriteData:
     rows, tasks = instruction_rows(config)
     check_coverage(rewards, list(tasks.values()))
     rows = _without_idle_tags(rows, tasks, rewards)
-    if literal := brace_tags(config.rollout.meta_instruction) - {tag for row in rows for tag in row.tags}:
+    known = {"instruction", *(tag for row in rows for tag in row.tags)}
+    if literal := brace_tags(config.rollout.meta_instruction) - known:
         log.warning(
-            "rollout.meta_instruction: %s is sent as it is: the instruction stands after it, and nothing is filled in",
-            _braced(literal),
+            "rollout.meta_instruction: %s is sent as it is: {instruction} alone is filled in there", _braced(literal)
         )
     ways = [reward.asking for reward in rewards if reward.asking is not None]
     if any(not way.uses_examples for way in ways):

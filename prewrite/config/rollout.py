@@ -12,6 +12,8 @@ META_INSTRUCTION = (
     "Reply with the new instruction only."
 )
 
+PLACE = "{instruction}"  # in a meta-instruction: where the instruction stands
+
 
 class RolloutSettings(Section):
     """How the policy's rewrites are sampled."""

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from prewrite.config.rollout import PLACE
 from prewrite.report.folder import RunFolder, interval, number, text
-from prewrite.training.rollout import PLACE
 
 ENDS = 10  # steps whose mean reward stands for the start and for the end
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from prewrite.config import RolloutSettings
+from prewrite.config.rollout import PLACE
 from prewrite.engine.chat_template import render_request
 from prewrite.engine.distributed import World
 from prewrite.engine.sampler import Sampler
@@ -13,8 +14,6 @@ from prewrite.errors import UserError
 from prewrite.types import InstructionRow, Sample, Sampled
 
 logger = logging.getLogger(__name__)
-
-PLACE = "{instruction}"  # in rollout.meta_instruction
 
 
 class RequestTooLong(UserError):

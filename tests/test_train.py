@@ -156,9 +156,9 @@ def test_rows_of_every_kind_train_and_are_evaluated(
     for body in asked:
         instruction, *rest = query_of(body).split("\n")
         if " of " in instruction:
-            problem, _, subject = rest[0].partition(":")[0].partition(" of ")
-            assert instruction.partition(" of ")[2].rstrip(".") == subject
-            assert "odd" not in instruction or int(problem.split()[-1]) % 2 == 1, "level 2"
+            before, _, after = rest[0].partition(" of ")
+            assert instruction.partition(" of ")[2].rstrip(".") == after.partition(":")[0]
+            assert "odd" not in instruction or int(before.split()[-1]) % 2 == 1, "level 2"
         elif "True" in instruction:
             assert body["structured_outputs"] == {"choice": ["False", "True"]}
     assert "mean of 10 rows on dev" in stdout

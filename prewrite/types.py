@@ -39,6 +39,11 @@ class Example:
     solution: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def texts(self) -> dict[str, str]:
+        """All that a template may show, by column."""
+        return {**self.fields, **self.columns}
+
 
 @dataclass(frozen=True)
 class Call:

@@ -269,6 +269,8 @@ def test_request_fields_rename_and_leave_out() -> None:
         ("Unsupported value: 'temperature' does not support 0 with this model.", '{"temperature": null}'),
         ('{"error": {"message": "Unknown parameter: \\"n\\""}}', '{"n": null}'),
         ("max_tokens 512 exceeds the context length of 256", "lower task_model.max_tokens"),
+        ("max_tokens is too large: 512", "lower task_model.max_tokens, or raise the endpoint's own limit"),
+        ("This model's maximum context length is 1024 tokens, your query has 2000.", "by data.max_words"),
         ("Extra inputs are not permitted: chat_template_kwargs", "leave task_model.chat_template_kwargs empty"),
         ("Unrecognized request argument supplied: min_p", "vllm_fields to false"),
     ],

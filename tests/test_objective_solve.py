@@ -31,6 +31,7 @@ from prewrite.training.progress import Progress
 from prewrite.types import Example, Sample
 from tests.launching import finish, start, with_settings
 from tests.test_chat_template import tokenizer
+from tests.their_files import notebook, open_r1, trl_math
 
 WORLD = World(0, 1, torch.device("cpu"))
 CHAT = "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}\n{% endfor %}"
@@ -346,12 +347,18 @@ def test_the_embedded_problems_are_right_and_apart() -> None:
 
 @pytest.mark.slow
 def test_a_whole_run_learns_from_problems_without_a_task_server(tmp_path: Path, shallow_model: str) -> None:
-    """It trains an adapter, with a reference."""
+    """An adapter, with a reference, on the files of a TRL trainer, a notebook and open-r1, by rewards of theirs."""
+    own = [trl_math(tmp_path), notebook(tmp_path), open_r1(tmp_path)]
+    names = [task["name"] for task in own]
+    rewards = ["accuracy_reward", "repetition_penalty_reward"] + [
+        f"tests.trl_rewards:{name}" for name in ("correctness", "whole_number", "strict_form")
+    ]
     settings = (
+        *(f"custom_tasks={json.dumps(own)}", f"data.tasks={json.dumps(names)}", "dev_size=4"),
         *(f"output_dir={tmp_path}", f"policy.model={shallow_model}", "max_steps=2", "eval_steps=1", "num_sampled=2"),
-        *("eval_examples=4", "num_generations=4", "per_device_train_batch_size=8", "max_completion_length=16"),
-        *("set_aside_passes=1", "max_train_rows=2", 'reward_funcs=["accuracy_reward","repetition_penalty_reward"]'),
-        *("reward_weights=[1.0,0.5]", "trust_remote_code=true"),
+        *("eval_examples=4", "num_generations=4", "per_device_train_batch_size=12", "max_completion_length=16"),
+        *("set_aside_passes=1", "max_train_rows=3", "task_weights=[1,1,1]", f"reward_funcs={json.dumps(rewards)}"),
+        *("reward_weights=[1.0,0.5,1,1,1]", "trust_remote_code=true"),
         *("policy.lora.r=4", "policy.lora.alpha=8", "beta=0.04", "learning_rate=1e-3"),
     )
     command = [sys.executable, "train.py", "--config", "configs/solve_tiny.json", *with_settings(*settings)]
@@ -362,12 +369,14 @@ def test_a_whole_run_learns_from_problems_without_a_task_server(tmp_path: Path, 
     assert "policy.trust_remote_code is on" in stdout
     looks = [json.loads(line) for line in (run / "dev.jsonl").read_text().splitlines()]
     assert [(look["step"], look["sampling"], look["n"]) for look in looks] == [
-        (step, sampling, n) for step in (0, 1, 2) for sampling, n in (("greedy", 4), ("sampled", 8))
+        (step, sampling, n) for step in (0, 1, 2) for sampling, n in (("greedy", 4), ("sampled", 8)) for _ in names
     ]
+    assert {look["task"] for look in looks} == set(names)
     assert look_table(looks) in stdout
     rollouts = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    assert len(rollouts) == 16
-    assert {row["problem"].partition("-")[0] for row in rollouts} == {"arithmetic_train"}
+    assert len(rollouts) == 24
+    assert {row["problem"].partition("_train-")[0] for row in rollouts} == set(names)
+    assert all(set(row["reward_parts"]) == set(rewards) for row in rollouts)
     checkpoint = run / "checkpoints" / "step_000002"
     assert not list(checkpoint.glob("model*"))
     adapter = load_file(checkpoint / "adapter_model.safetensors")
@@ -379,4 +388,4 @@ def test_a_whole_run_learns_from_problems_without_a_task_server(tmp_path: Path, 
     steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert steps[-1]["step"] == 2
     assert max(step["sampler_gap"] for step in steps[1:]) < 1e-4
-    assert "dev_accuracy_reward/arithmetic" in steps[-1]
+    assert all(f"dev_accuracy_reward/{name}" in steps[-1] for name in names)

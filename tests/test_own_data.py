@@ -16,7 +16,7 @@ from prewrite.tasks.loading import load_examples
 from prewrite.training.objectives.rewrite_data import load_rewrite_data
 from prewrite.types import Answer
 from tests.launching import ROOT
-from tests.test_rows import SUBJECT_ROWS, config_of, write_lines
+from tests.test_rows import SUBJECT_ROWS, config_of, math_folder, write_lines
 
 
 def with_labels(folder: Path, labels: dict[str, dict[str, str]]) -> ConfiguredTasks:
@@ -64,6 +64,11 @@ def test_an_instruction_that_names_other_words_than_the_labels_is_told(
         assert ("sst2: its instruction does not name bad, good" in caplog.text) == told
 
 
+def test_a_label_of_one_letter_is_named_by_that_letter_alone() -> None:
+    assert unnamed_labels(get_task("gpqa"), "Is it a or B, or (C)? d") == ["A", "D"]
+    assert unnamed_labels(get_task("sst2"), "POSITIVE or unnegative?") == ["negative"]
+
+
 def test_words_keep_the_order_of_the_labels() -> None:
     assert with_words(get_task("cb"), {"neutral": "neu"}).labels == tuple(
         "neu" if label == "neutral" else label for label in get_task("cb").labels
@@ -84,12 +89,14 @@ def test_check_tells_every_fault_of_the_data_at_once(tmp_path: Path, capsys: pyt
         task | {"name": "sst 2", "train_file": str(tmp_path / "gone.csv")},
     ]
     config["policy"]["model"] = str(tmp_path / "no_model")
+    config["task_model"]["model"] = str(tmp_path / "no_task_model")
     path = tmp_path / "config.json"
     path.write_text(json.dumps(config))
     assert tasks_command.main(["--check", str(path)]) == 2
     told = capsys.readouterr().err
     for fault in (
         f"policy.model '{tmp_path / 'no_model'}': no such folder",
+        f"task_model.model '{tmp_path / 'no_task_model'}': no such folder",
         "'sst 2' is the name of the task sst2 here",
         "gone.csv: there is no such file",
         "train.csv: row 3 (line 5): the column 'text' is empty",
@@ -98,6 +105,19 @@ def test_check_tells_every_fault_of_the_data_at_once(tmp_path: Path, capsys: pyt
         "row 6 (line 8): the column 'queue' is 'other'; the labels are billing, bug",
     ):
         assert fault in told
+
+
+def test_check_tells_the_faults_of_every_row_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        {"instruction": "x", "dataset_name": "math-500", "subject": "Chess"},
+        {"instruction": "{author}: {problem}", "dataset_name": "math-500", "tags": "{problem},{author}"},
+    ]
+    config = config_of(math_folder(tmp_path), rows, policy={"model": "a/b"}, task_model={"model": "a/b"})
+    (tmp_path / "config.json").write_text(config.model_dump_json())
+    assert tasks_command.main(["--check", str(tmp_path / "config.json")]) == 2
+    told = capsys.readouterr().err
+    assert "math-500/Chess: none of the 280 train examples is of it" in told
+    assert "math-500: the tags author are no columns of it; they are problem, subject, level" in told
 
 
 def test_check_tells_the_sizes_and_the_labels_of_a_config_that_is_fine(

@@ -200,7 +200,14 @@ def test_the_means_of_rows() -> None:
 
 
 @pytest.mark.parametrize(
-    "tags", [["problem", "subject", "level"], "{problem},{subject},{level}", "{problem} {subject}, {level}"]
+    "tags",
+    [
+        ["problem", "subject", "level"],
+        "{problem},{subject},{level}",
+        "{problem} { subject }, {level}",
+        '["problem", "subject", "level", "problem"]',
+        " ['problem', 'subject', 'level']",
+    ],
 )
 def test_tags_in_both_spellings_name_any_column(tags: Any, tmp_path: Path) -> None:
     row = {"instruction": "A {level} of {subject}: {problem}", "dataset_name": "math-500", "tags": tags}
@@ -237,11 +244,13 @@ def test_a_tag_that_is_no_column_or_the_gold_is_refused(tag: str, tmp_path: Path
 
 
 def test_every_faulty_row_of_a_file_is_told(tmp_path: Path) -> None:
-    rows = [{"instruction": "", "dataset_name": "sst2"}, {"instruction": "x", "dataset_name": "sst2", "tags": "text"}]
+    good = {"instruction": "x", "dataset_name": "sst2"}
+    rows = [good | {"instruction": ""}, *(good | {"tags": tags} for tags in ("text", "[text", "[1]"))]
     with pytest.raises(UserError) as caught:
         read_instruction_rows(write_lines(tmp_path / "rows.jsonl", rows))
     assert "row 1: the column 'instruction'" in str(caught.value)
-    assert "row 2: the column 'tags' is 'text'" in str(caught.value)
+    for number, tags in ((2, "'text'"), (3, "'[text'"), (4, "'[1]'")):
+        assert f"row {number}: the column 'tags' is {tags}; it must be a list" in str(caught.value)
 
 
 def test_rows_that_repeat_another_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -37,6 +37,7 @@ from prewrite.training.sft_data import SFTStage, load_sft_stage, rewrites_of
 from prewrite.types import TokenRow
 from tests.launching import train_here
 from tests.test_chat_template import tokenizer
+from tests.their_files import open_r1
 
 CPU = torch.device("cpu")
 CHAT = (
@@ -516,3 +517,11 @@ def test_a_row_whose_loss_is_not_finite_stops_the_run(tmp_path: Path) -> None:
         UserError, match=r"step 1: .* the row's own loss is nan in row 2.*, counted from 0 in the step's"
     ):
         one_step(policy, rows, per_device_train_batch_size=1)
+
+
+def test_open_r1s_rows_are_imitated_as_they_are(tmp_path: Path) -> None:
+    file = open_r1(tmp_path, count=8)["train_file"]
+    stage = loaded(config(tmp_path, data={"chats": file}))
+    assert (len(stage.train), len(stage.held_out)) == (6, 2)
+    texts = [trained_text_of(row) for row in stage.train]
+    assert all(text.startswith("<think>") and "I" in text and "boxed" in text for text in texts), texts

@@ -57,14 +57,17 @@ def test_repeated_train_rows_are_dropped_whatever_their_case_and_spacing(tmp_pat
     assert sorted(ids(train + dev)) == ["sst2_train-1", "sst2_train-4", "sst2_train-5"]
 
 
-def test_short_rows_leave_train_and_dev_but_not_the_test(tmp_path):
+def test_short_and_long_rows_leave_train_and_dev_but_not_the_test(tmp_path, caplog):
     rows = [{"text": text, "label": "positive"} for text in ("fun", "no fun", "not any fun", "not any fun here")]
     folder = sst2_folder(tmp_path, rows, test=[{"text": "dull", "label": "negative"}])
-    pool = [load_examples(SST2, split, local_dir=folder, dev_size=1, min_words=3) for split in ("train", "dev")]
+    pool = [load_examples(SST2, split, local_dir=folder, dev_size=1, words=(3, None)) for split in ("train", "dev")]
     assert sorted(ids(pool[0] + pool[1])) == ["sst2_train-3", "sst2_train-4"]
-    assert len(load_examples(SST2, "test", local_dir=folder, min_words=3)) == 1
-    with pytest.raises(UserError, match=r"none of the 4 train rows has data.min_words=5 words; lower it"):
-        load_examples(SST2, "train", local_dir=folder, dev_size=1, min_words=5)
+    assert len(load_examples(SST2, "test", local_dir=folder, words=(3, None))) == 1
+    with pytest.raises(UserError, match=r"none of the 4 train rows has data.min_words=5 words; they have"):
+        load_examples(SST2, "train", local_dir=folder, dev_size=1, words=(5, None))
+    pool = [load_examples(SST2, split, local_dir=folder, dev_size=1, words=(2, 3)) for split in ("train", "dev")]
+    assert sorted(ids(pool[0] + pool[1])) == ["sst2_train-2", "sst2_train-3"]
+    assert "1 of 4 rows are longer than data.max_words=3: left out" in caplog.text
 
 
 def test_an_overlap_with_the_test_rows_is_refused(tmp_path):
@@ -106,11 +109,16 @@ def test_a_missing_file_and_a_missing_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("PREWRITE_DATA", str(tmp_path / "absent"))
     with pytest.raises(UserError, match=r"PREWRITE_DATA is .*absent"):
         load_examples(SST2, "test")
+    with pytest.raises(UserError, match=r"data\.local_dir is .*nowhere"):
+        load_examples(SST2, "test", local_dir=tmp_path / "nowhere")
 
 
-def test_the_environment_names_the_data_folder(tmp_path, monkeypatch):
+def test_the_environment_names_the_data_folder_where_the_config_names_none(tmp_path, monkeypatch):
     monkeypatch.setenv("PREWRITE_DATA", str(sst2_folder(tmp_path)))
     assert len(load_examples(SST2, "test")) == 1
+    (tmp_path / "other").mkdir()
+    with pytest.raises(UserError, match=r"the data folder .*other has no"):
+        load_examples(SST2, "test", local_dir=tmp_path / "other")
     assert loading.test_label(SST2, None) == "sst2_dev (official validation split)"
 
 
@@ -235,7 +243,8 @@ def test_the_tasks_that_live_on_the_hub_alone_read_the_same_columns_from_files(n
 
 
 @pytest.mark.parametrize(
-    ("name", "told"), [("gsm8k", "folder with gsm8k_test.jsonl"), ("gpqa", "gated: accept its terms")]
+    ("name", "told"),
+    [("gsm8k", r"folder with gsm8k_train\.jsonl, gsm8k_test"), ("gpqa", "gated: accept its terms")],
 )
 def test_a_hub_that_cannot_be_reached_says_how_to_give_local_files(monkeypatch, name, told):
     def refuse(*_, **__):

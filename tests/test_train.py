@@ -109,12 +109,19 @@ def test_every_extra_of_the_algorithm_runs_together(tmp_path: Path, talkative_mo
 def test_rows_of_every_kind_train_and_are_evaluated(
     tmp_path: Path, shallow_model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Seven subjects of MATH-500, a math template, and a classification by other words; two steps, then evaluate.py."""
+    """Seven subjects of MATH-500, one at a level, a math template, and a classification by other words; two steps, then
+    evaluate.py."""
     math_folder(tmp_path)
     questions = [{"passage": "p", "question": f"q {i}?", "label": ("no", "yes")[i % 2]} for i in range(1006)]
     write_lines(tmp_path / "boolq_val.jsonl", questions)
     rows = [
         *SUBJECT_ROWS,
+        {
+            "instruction": "Solve the odd one of Algebra.",
+            "dataset_name": "MATH-500",
+            "subject": "algebra",
+            "level": "Level 2",
+        },
         {"instruction": "{level} {problem}", "dataset_name": "math_500", "tags": "{problem},{level}"},
         {"instruction": "Is it True or False?", "dataset_name": "BoolQ"},
     ]
@@ -134,21 +141,28 @@ def test_rows_of_every_kind_train_and_are_evaluated(
         assert code == 0, stdout[-3000:] + stderr[-3000:]
         run = tmp_path / "runs" / "rows"
         assert evaluate.main(["--prompts", str(run / "log.jsonl")]) == 0
-    names = [*(f"math-500/{subject}" for subject in SUBJECTS), "math-500", "boolq"]
+    names = [*(f"math-500/{subject}" for subject in SUBJECTS), "math-500/algebra/Level 2", "math-500", "boolq"]
     best = json.loads((run / "best.json").read_text())
     assert list(best) == names
     logged = {(line["row"], line["subject"], tuple(line["tags"])) for line in read_lines(run / "log.jsonl")}
     subjects = [(f"math-500/{subject}", subject, ()) for subject in SUBJECTS]
-    assert logged == {*subjects, ("math-500", None, ("problem", "level")), ("boolq", None, ())}
+    assert logged == {
+        *subjects,
+        (names[7], "algebra", ()),
+        ("math-500", None, ("problem", "level")),
+        ("boolq", None, ()),
+    }
     asked = [body for body in server.bodies if query_of(body).split("\n")[0] in {row["instruction"] for row in rows}]
     for body in asked:
         instruction, *rest = query_of(body).split("\n")
         if " of " in instruction:
-            assert instruction.partition(" of ")[2].rstrip(".") == rest[0].partition(" of ")[2].partition(":")[0]
+            before, _, after = rest[0].partition(" of ")
+            assert instruction.partition(" of ")[2].rstrip(".") == after.partition(":")[0]
+            assert "odd" not in instruction or int(before.split()[-1]) % 2 == 1, "level 2"
         elif "True" in instruction:
             assert body["structured_outputs"] == {"choice": ["False", "True"]}
-    assert "mean of 9 rows on dev" in stdout
-    assert "mean of 9 rows: initial" in capsys.readouterr().out
+    assert "mean of 10 rows on dev" in stdout
+    assert "mean of 10 rows: initial" in capsys.readouterr().out
 
 
 def a_seven_or_a_word(body: dict, tried: int) -> Reply:

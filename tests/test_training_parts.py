@@ -299,7 +299,9 @@ def test_the_outcome_tells_initial_and_best_and_what_the_test_says() -> None:
     proven = {**best, "test": {**test, "proven": True}}
     assert "better, proven" in outcome({"sentiment": proven}, {}, "runs/x")
     unchanged = {**best, "instruction": "Say it."}
-    assert "none of 8 rewrites is better" in outcome({"sentiment": unchanged}, {}, "runs/x")
+    kept = outcome({"sentiment": unchanged}, {}, "runs/x")
+    assert "none of 8 rewrites is better" in kept
+    assert "commonest answer: good (97%)" in kept, "a label that is always given is seen here too"
 
 
 def test_the_journal_writes_any_text_and_no_nan(tmp_path: Path) -> None:

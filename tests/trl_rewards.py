@@ -34,6 +34,33 @@ def of_instructions(completions, instruction, dataset_name):
     return [float(old in new) for new, old in zip(completions, instruction, strict=True)]
 
 
+def of_their_data(prompts, completions, answer, solution, type, source="none", **kwargs):
+    """All that a solving row has: the gold, the worked solution, and columns of the user's own."""
+    assert all(gold in whole for gold, whole in zip(answer, solution, strict=True))
+    assert set(type) == {"Algebra"}
+    assert kwargs.keys() >= {"level", "id", "completion_ids"}
+    return [float(gold in text) for gold, text in zip(answer, completions, strict=True)]
+
+
+def correctness(prompts, completions, answer, **kwargs):
+    """A notebook's: 2 for the gold between tags."""
+    assert prompts[0][-1]["role"] == "user"
+    said = [completion[0]["content"].split("<answer>")[-1].split("</answer>")[0] for completion in completions]
+    return [2.0 if text.strip() == gold else 0.0 for text, gold in zip(said, answer, strict=True)]
+
+
+def whole_number(completions, **kwargs):
+    """A notebook's: half a point."""
+    said = [completion[0]["content"].split("<answer>")[-1].split("</answer>")[0] for completion in completions]
+    return [0.5 if text.strip().isdigit() else 0.0 for text in said]
+
+
+def strict_form(completions, **kwargs):
+    """A notebook's: half a point."""
+    pattern = r"<reasoning>\n.*?\n</reasoning>\n<answer>\n.*?\n</answer>\n?"
+    return [0.5 if re.fullmatch(pattern, one[0]["content"], re.DOTALL) else 0.0 for one in completions]
+
+
 def looks_at_the_first(completions, **kwargs):
     """As TRL's documentation does: fails on an empty list."""
     return [1.0] * len(completions) if isinstance(completions[0], str) else [2.0] * len(completions)

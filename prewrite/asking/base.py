@@ -16,10 +16,12 @@ class Asking(ABC):
     uses_examples: whether rewrites are asked on a task's examples, so that train and dev have to be loaded. Else a row
     is a question with an answer of its own, and held-out rows take the place of dev examples.
     suits_any_row: whether it reads no more in a row than its instruction.
+    fills_tags: whether a row's tags are replaced by an example's columns; else braces are sent as they are.
     """
 
     uses_examples = True
     suits_any_row = True
+    fills_tags = False
 
     def check_row(  # noqa: B027  # most ways read nothing in a row
         self, row: InstructionRow, task: Task, examples: Sequence[Example], reward: str

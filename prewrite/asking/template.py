@@ -21,6 +21,7 @@ class Template(MiniBatch):
     """
 
     suits_any_row = False
+    fills_tags = True
 
     def concerns(self, row: InstructionRow) -> bool:
         return bool(row.tags)
@@ -32,6 +33,11 @@ class Template(MiniBatch):
             raise UserError(
                 f"{reward}: {given} ({row.instruction[:60]!r}); the tags name columns of {task.name}: "
                 f"{', '.join(known)}."
+            )
+        if other := brace_tags(row.instruction) - set(row.tags):
+            raise UserError(
+                f"{reward}: the instruction {row.instruction[:60]!r} holds {{{min(other)}}}, which is none of its tags "
+                f"{', '.join(row.tags)}: nothing would fill it. Add it to the tags, or take it out."
             )
 
     def calls(
@@ -59,5 +65,5 @@ def has_right_tags(template: str, tags: Collection[str]) -> bool:
 def fill_template(template: str, tags: Collection[str], example: Example) -> str:
     """The template with every one of `tags` replaced, in one pass, by the example's column, "" where that is empty; all
     else stays literal."""
-    columns = {**example.columns, **example.fields}
-    return _BRACE_TAG.sub(lambda match: columns.get(match[1], "") if match[1] in tags else match[0], template)
+    texts = example.texts
+    return _BRACE_TAG.sub(lambda match: texts.get(match[1], "") if match[1] in tags else match[0], template)

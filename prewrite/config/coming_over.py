@@ -111,6 +111,7 @@ MOVED = (
         "rollout.chat_template_kwargs",
         "the policy's; the task model's is task_model.chat_template_kwargs",
     ),
+    _moved("meta_prompt rewrite_prompt", "rollout.meta_instruction", "{instruction} in it marks its place"),
     _moved("system_prompt", "rollout.system_prompt", "the policy's; the task model's is task_model.system_prompt"),
     _moved("vllm_gpu_memory_utilization gpu_memory_utilization", "rollout.gpu_memory_utilization"),
     _moved("vllm_enable_sleep_mode", "rollout.sleep_level", "0, 1 or 2"),

@@ -39,13 +39,16 @@ class DataSettings(Section):
     eval_chats: str | None = None
     """SFT: held-out rows, as `chats`; null = those of hub.test_split, or `dev_size` rows cut off by seed"""
     local_dir: str | None = None
-    """folder with the tasks' local files, in place of the hub; else the environment variable PREWRITE_DATA"""
+    """folder with the tasks' local files, in place of the hub, of custom_tasks[].hub too; else the environment variable
+    PREWRITE_DATA"""
     num_train_examples: Positive | None = None
     """use only the first so many examples of the shuffled train split; null = all"""
     dev_size: Positive = 200
     """examples a row, cut from the train split by seed, on which rewrites are chosen, or solving or SFT is measured"""
     min_words: Count = 0
     """leave out shorter train and dev examples: SST-2's train split is half phrases, its test split has sentences"""
+    max_words: Positive | None = None
+    """leave out longer train and dev examples, counted, as those that a task model's context does not hold"""
     instruction_suffix: str = ""
     """solve, SFT: stands after every problem, on a line of its own, as (after taking modulo 1000)"""
     answer_pattern: str | None = None
@@ -60,8 +63,9 @@ class DataSettings(Section):
 
     labels: dict[str, dict[str, str]] = {}
     """by task, the word asked for and found in place of a label, as {"boolq": {"yes": "True", "no": "False"}}"""
-    empty: Literal["refuse", "drop"] = "refuse"
-    """rows of local files with an empty text or gold: refuse the file, or leave them out, counted"""
+    empty: Literal["refuse", "drop", "keep"] = "refuse"
+    """rows of local files with an empty text or gold: refuse the file; leave them out, counted; or keep those that have
+    a gold (in SFT an empty turn is refused all the same)"""
     too_long: Literal["refuse", "drop"] = "refuse"
     """instruction rows whose request is longer than `rollout.max_prompt_length`, in SFT rows longer than
     `sft.max_length`: refuse them, or drop and count them"""
@@ -78,6 +82,8 @@ class DataSettings(Section):
             yield f"`tasks` names one twice: {', '.join(self.tasks)}"
         if self.eval_chats and (self.tasks or (self.hub and self.hub.test_split)):
             yield "`eval_chats`, where `tasks` or `hub.test_split` says what is held out: leave it out"
+        if self.max_words is not None and self.max_words < self.min_words:
+            yield f"`min_words` {self.min_words} is more than `max_words` {self.max_words}: no example has both"
         if self.task_weights is not None and len(self.task_weights) != len(self.tasks):
             yield f"{len(self.task_weights)} `task_weights` for {len(self.tasks)} `tasks`: one each"
         try:
@@ -99,8 +105,9 @@ class CustomTaskSettings(Section):
     """columns that the query shows, in order, each with the label printed before it, as {"text": "Sentence"}"""
     target: str
     """column of the gold answer"""
-    target_from: Literal["last_box"] | None = None
-    """math: the gold is the last box of the `target` column, a worked solution; null = the column as it is"""
+    target_from: Literal["last_box", "after_hashes"] | None = None
+    """math: the gold is the last box of the `target` column, a worked solution, or what follows its last ####; null =
+    the column as it is"""
     train_file: str | None = None
     """JSONL, CSV or parquet; dev is cut from it; null = from `hub`"""
     test_file: str | None = None

@@ -38,7 +38,15 @@ OF_SFT: Mapping[str, tuple[str, ...]] = {
 }
 # What it reads with `data.tasks` alone.
 OF_TASKS: Mapping[str, tuple[str, ...]] = {
-    "data": ("num_train_examples", "min_words", "instruction_suffix", "answer_pattern", "task_weights", "labels"),
+    "data": (
+        "num_train_examples",
+        "min_words",
+        "max_words",
+        "instruction_suffix",
+        "answer_pattern",
+        "task_weights",
+        "labels",
+    ),
     "rollout": ("max_prompt_length",),
     "sft": ("completion",),
 }

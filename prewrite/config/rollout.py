@@ -12,12 +12,15 @@ META_INSTRUCTION = (
     "Reply with the new instruction only."
 )
 
+PLACE = "{instruction}"  # in a meta-instruction: where the instruction stands
+
 
 class RolloutSettings(Section):
     """How the policy's rewrites are sampled."""
 
     meta_instruction: str = META_INSTRUCTION
-    """what the policy is told before the instruction; both together are the user turn of the request"""
+    """what the policy is told before the instruction, or around it where {instruction} marks its place; together they
+    are the user turn of the request"""
     system_prompt: str | None = None
     """system turn of every request; null = none, or what the chat template puts there"""
     context_share: Annotated[float, Field(ge=0, le=1)] = 0.0

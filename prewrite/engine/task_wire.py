@@ -26,7 +26,12 @@ _FORCING_FIELDS = re.compile("structured_outputs|response_format|json_schema|reg
 _ENDED = {"", "stop", "eos", "eos_token", "stop_sequence", "end_turn", "complete", "completed"}
 _CUT = {"length", "max_tokens", "model_length", "max_output_tokens", "max_length"}
 _WITHHELD = {"content_filter", "safety", "sensitive", "recitation", "prohibited_content", "blocklist", "refusal"}
-_TOO_LONG = re.compile(r"context|too (?:large|long|high)|at most|maximum|exceed", re.IGNORECASE)
+_TOO_LARGE = re.compile(r"too (?:large|long|high)|at most|maximum|exceed", re.IGNORECASE)
+_TOO_LONG = re.compile(r"context[ _](?:length|window|size)|context_length", re.IGNORECASE)
+_SHORTER = (
+    "lower task_model.max_tokens, leave long examples out by data.max_words, or raise the endpoint's own limit (of a "
+    "server started here task_model.max_model_len)"
+)
 
 
 class CallFailed(Exception):
@@ -133,6 +138,8 @@ def status_failure(status: int, headers: Mapping[str, str], text: str, *, is_for
         return CallFailed(
             "forced choice refused", f"use scoring free_text with this endpoint; it said: {text}", retry=False
         )
+    if status in (400, 413, 422) and _TOO_LONG.search(text):
+        return CallFailed("too long", f"{_SHORTER}; it said: {text}", retry=False)
     if status in (400, 422) and (way_out := _field_refused(text)):
         return CallFailed("field refused", f"{way_out}; it said: {text}", retry=False)
     return CallFailed(
@@ -231,7 +238,7 @@ def _field_refused(text: str) -> str:
     named = [name for name in ("chat_template_kwargs", *_OTHER_FIELDS, *_VLLM_SAMPLING) if name in words]
     if not named:
         return ""
-    if named == ["max_tokens"] and _TOO_LONG.search(text):
+    if named == ["max_tokens"] and _TOO_LARGE.search(text):
         return "lower task_model.max_tokens, or raise the endpoint's own limit"
     if set(named) <= set(_VLLM_SAMPLING):
         return "set vllm_fields to false for this endpoint"

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from prewrite.config.rollout import PLACE
 from prewrite.report.folder import RunFolder, interval, number, text
 
 ENDS = 10  # steps whose mean reward stands for the start and for the end
@@ -34,13 +35,11 @@ def model_card(name: str, checkpoint: str, run: RunFolder | None, adapter_on: st
     for evaluation in run.evaluations.values():
         lines += _measured(evaluation)
     if meta := run.setting("rollout", "meta_instruction"):
-        lines += [
-            "",
-            "## Request",
-            "",
-            "One user turn in the chat template, of this meta-instruction, an empty line, and",
-        ]
-        lines += ["the instruction to rewrite:", "", *_block(str(meta))]
+        how = "an empty line, and\nthe instruction to rewrite:"
+        if PLACE in str(meta):
+            how = f"with\nthe instruction to rewrite in place of `{PLACE}`:"
+        lines += ["", "## Request", "", f"One user turn in the chat template, of this meta-instruction, {how}"]
+        lines += ["", *_block(str(meta))]
     lines += ["", *_block(f"python -m prewrite.rewrite --rewriter {name} --instructions rows.jsonl")]
     return "\n".join(lines) + "\n"
 

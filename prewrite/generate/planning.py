@@ -135,7 +135,7 @@ def _rows(arguments: argparse.Namespace, config: Config, tasks: ConfiguredTasks)
         "train",
         local_dir=_folder(config),
         dev_size=data.dev_size,
-        min_words=data.min_words,
+        words=(data.min_words, data.max_words),
         seed=config.seed,
         empty=data.empty,
     )

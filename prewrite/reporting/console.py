@@ -93,6 +93,7 @@ def outcome(best: Mapping[str, Any], spent: Mapping[str, str], run_folder: str) 
         lines.append(f"  {start:<8} {_score(baseline)}  {baseline['instruction']!r}")
         if entry["instruction"] == baseline["instruction"]:
             lines.append(f"  best     {kept}: none of {entry['num_candidates'] - 1} rewrites is better by estimate")
+            lines += [f"           {line}" for line in (_labels(entry),) if line]
             continue
         lines.append(f"  best     {_score(entry)}  {entry['instruction']!r} (step {entry['step']})")
         lines += [f"           {line}" for line in (_labels(entry), _claim(entry["test"])) if line]

@@ -64,12 +64,13 @@ def as_reward(name: str, function: Callable[..., Any]) -> Callable[..., Sequence
 
 
 def columns_of(row: Mapping[str, Any] | InstructionRow | Example) -> dict[str, Any]:
-    """A row as columns; a problem's gold is `answer`."""
+    """A row as columns: a problem's fields, its gold as `answer`, and its source's further columns as texts."""
     if isinstance(row, Mapping):
         return dict(row)
     columns = dict(vars(row))
     if isinstance(row, Example):
-        columns |= {"answer": columns.pop("target"), **columns.pop("fields")}
+        further, fields, gold = (columns.pop(name) for name in ("columns", "fields", "target"))
+        columns = {**further, **columns, "answer": gold, **fields}
     return columns
 
 
@@ -83,7 +84,9 @@ def check_columns(name: str, columns: Sequence[str], row: InstructionRow | Examp
 
 def _lacks(name: str, column: str, has: Mapping[str, Any]) -> str:
     known = ", ".join(key for key in has if key not in _GIVEN)
-    return f"reward {name}: it takes {column!r}, and the rows have {known}. Give it a default, or the rows the column."
+    gold = " (the gold is `answer`)" if "answer" in has else ""
+    way_out = "Give it a default, or the rows the column."
+    return f"reward {name}: it takes {column!r}, and the rows have {known}{gold}. {way_out}"
 
 
 def _all_keys(columns: Sequence[Mapping[str, Any]]) -> list[str]:

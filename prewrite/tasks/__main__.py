@@ -1,5 +1,6 @@
 """Lists the tasks, or checks a config's own:  python -m prewrite.tasks [--check CONFIG [--set key=value ...]]"""
 
+import logging
 import sys
 from collections.abc import Sequence
 
@@ -26,10 +27,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if parsed.check is None:
         print_table()
         return 0
+    warned: set[str] = set()
+    handler = logging.StreamHandler()
+    handler.addFilter(lambda record: not (record.getMessage() in warned or warned.add(record.getMessage())))
+    logging.getLogger("prewrite").addHandler(handler)
     try:
         told, faults = check(load_config(parsed.check, parsed.overrides))
     except UserError as error:
         told, faults = [], [str(error)]
+    finally:
+        logging.getLogger("prewrite").removeHandler(handler)
     print("\n".join(told))
     if faults:
         print("python -m prewrite.tasks: " + "\n".join(faults), file=sys.stderr)

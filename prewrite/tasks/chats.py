@@ -1,6 +1,7 @@
 """Rows to imitate: chats of a file or of the hub, with `messages`, or with `prompt` and `completion`."""
 
 import logging
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,11 @@ class EmptyTurn(UserError):
     """A turn without words."""
 
 
+def is_run_folder(path: Path) -> bool:
+    """Whether a run wrote the folder, so that its best rewrites are the rows."""
+    return all(os.path.isfile(path / name) for name in ("config.json", "log.jsonl"))
+
+
 def read_chats(path: Path, data: DataSettings) -> list[Chat]:
     """The chats of a file that `read_placed_rows` reads. Raises UserError with every row's fault."""
     return chats_of([(f"{path}: {place}", row) for place, row in read_placed_rows(path)], data)
@@ -61,7 +67,7 @@ def chats_of(rows: Sequence[PlacedRow], data: DataSettings) -> list[Chat]:
         try:
             chats.append(chat_of(row, where))
         except EmptyTurn as error:
-            (faults if data.empty == "refuse" else empty).append(str(error))
+            (empty if data.empty == "drop" else faults).append(str(error))
         except UserError as error:
             faults.append(str(error))
     refuse_faults(faults)

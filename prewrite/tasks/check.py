@@ -1,19 +1,20 @@
 """All that a run's data can get wrong, at once, before anything is started."""
 
-import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from prewrite.config import Config
+from prewrite.config import Config, DataSettings
+from prewrite.config.data import HubSettings
 from prewrite.errors import UserError
 from prewrite.model_folder import refuse_no_model
-from prewrite.tasks.base import Task
-from prewrite.tasks.chats import read_chats
-from prewrite.tasks.configured import instruction_rows, own_tasks, train_and_dev, unnamed_labels
-from prewrite.tasks.loading import load_examples, load_pool, test_label
-from prewrite.tasks.rows import own_examples, row_names, unknown_tags
+from prewrite.tasks.base import HubSplit, Task
+from prewrite.tasks.chats import is_run_folder, read_chats, read_hub_chats
+from prewrite.tasks.configured import instruction_rows, own_tasks, pool_of, unnamed_labels
+from prewrite.tasks.files import read_rows
+from prewrite.tasks.loading import load_examples, test_label
+from prewrite.tasks.rows import cut_dev, own_examples, row_names, unknown_tags
 from prewrite.types import Example, InstructionRow
 
 T = TypeVar("T")
@@ -35,23 +36,38 @@ def check(config: Config) -> tuple[list[str], list[str]]:
     if config.asks_task_model and config.task_model.base_url is None:
         tried(lambda: refuse_no_model("task_model.model", config.task_model.model))
     for path in filter(None, (config.data.chats, config.data.eval_chats)):
-        if not os.path.isfile(Path(path) / "log.jsonl") and (
-            chats := tried(lambda path=path: read_chats(Path(path), config.data))
-        ):
-            told.append(f"{path}: {len(chats)} chats")
+        if said := tried(lambda path=path: _chats_told(Path(path), config.data)):
+            told.append(said)
+    for split in _hub_splits(config.data.hub):
+        if chats := tried(lambda split=split: read_hub_chats(split, config.data)):
+            told.append(f"{split.dataset}:{split.split}: {len(chats)} chats")
     found = tried(lambda: instruction_rows(config))
     rows, tasks = found or ([], {})
+    least_train = config.reward.examples_per_rewrite if config.asks_task_model else 1
     for name, task in tasks.items():
         own = [row for row in rows if row.dataset_name == name]
-        if cut := tried(
-            lambda task=task, own=own: train_and_dev(task, own, config, config.reward.examples_per_rewrite)
-        ):
-            told += _told(config, task, own, *cut)
-            faults += _row_faults(task, own, cut[0])
+        if pool := tried(lambda task=task: pool_of(task, config)):
+            faults += _row_faults(task, own, pool)
+            how = {"dev_size": config.data.dev_size, "least_train": least_train}
+            if cut := tried(lambda own=own, pool=pool, how=how: cut_dev(own, pool, **how)):
+                told += _told(config, task, own, *cut)
     for task in own_tasks(config.custom_tasks)[0]:
         if task.name not in tasks:
-            tried(lambda task=task: load_pool(task, empty=config.data.empty))
+            tried(lambda task=task: pool_of(task, config))
     return told, faults
+
+
+def _chats_told(path: Path, data: DataSettings) -> str:
+    if not is_run_folder(path):
+        return f"{path}: {len(read_chats(path, data))} chats"
+    rollouts = read_rows(path / "log.jsonl")
+    instructions = {str(row.get("instruction")) for row in rollouts}
+    return f"{path}: a run of {len(rollouts)} rewrites of {len(instructions)} instructions; the best are imitated"
+
+
+def _hub_splits(hub: HubSettings | None) -> list[HubSplit]:
+    splits = [hub.split, hub.test_split] if hub else []
+    return [HubSplit(hub.dataset, split, hub.config, hub.revision) for split in splits if hub and split]
 
 
 def _told(
@@ -64,7 +80,7 @@ def _told(
         if task.labels:
             golds = Counter(example.target for example in examples)
             lines.append(f"  {split}: {', '.join(f'{label} {golds[label]}' for label in task.labels)}")
-    for name, row in zip(row_names(rows), rows, strict=True):
+    for name, row in zip(row_names(rows), rows, strict=True) if config.asks_task_model else ():
         of_row = len(own_examples(row, train)), len(own_examples(row, dev)[: config.data.dev_size])
         lines.append(f"  row {name}: {of_row[0]} train, {of_row[1]} dev: {' '.join(row.instruction.split())[:70]!r}")
         if unnamed := unnamed_labels(task, row.instruction):

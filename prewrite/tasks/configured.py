@@ -74,10 +74,15 @@ def train_and_dev(
     task: Task, rows: Sequence[InstructionRow], config: Config, least_train: int
 ) -> tuple[list[Example], list[Example]]:
     """The task's train and dev examples for its rows, cut as `cut_dev` says. Raises UserError."""
+    return cut_dev(rows, pool_of(task, config), dev_size=config.data.dev_size, least_train=least_train)
+
+
+def pool_of(task: Task, config: Config) -> list[Example]:
+    """What the task's train and dev examples are cut from. Raises UserError."""
     data = config.data
     local_dir = Path(data.local_dir) if data.local_dir else None
-    pool = load_pool(task, local_dir=local_dir, min_words=data.min_words, seed=config.seed, empty=data.empty)
-    return cut_dev(rows, pool, dev_size=data.dev_size, least_train=least_train)
+    words = (data.min_words, data.max_words)
+    return load_pool(task, local_dir=local_dir, words=words, seed=config.seed, empty=data.empty)
 
 
 def with_words(task: Task, words: Mapping[str, str]) -> Task:

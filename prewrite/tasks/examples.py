@@ -108,6 +108,9 @@ def _example(task: Task, row: RawRow, generated_id: str, empty: Empty) -> Exampl
         if column not in row:
             raise _Fault(_lacks(repr(column), row))
     for column in task.fields:
+        if isinstance(row[column], list | tuple | dict):
+            rule = "a query shows texts: give the text a column of its own"
+            raise _Fault(f"the column {column!r} holds a {type(row[column]).__name__}; {rule}.")
         if not shown_text(row[column]).strip() and empty != "keep":
             raise _Empty(f"the column {column!r} is empty; data.empty=drop leaves such rows out, keep keeps them.")
     return Example(

@@ -1,6 +1,8 @@
 """Rows out of JSONL, CSV and parquet files and saved `datasets` folders, whatever the locale, with faults told by file,
 row and column."""
 
+import ast
+import contextlib
 import csv
 import io
 import json
@@ -109,10 +111,13 @@ def instruction_row(row: dict[str, Any], where: str) -> InstructionRow:
 
 
 def _tags(value: Any, where: str) -> tuple[str, ...]:
-    """The columns that a template shows: a list of names, or "{problem},{level}"."""
+    """The columns that a template shows: a list of names, or "{problem},{level}"; in CSV such a list as a text too."""
     if is_missing(value) or value == "":
         return ()
     tags = _BRACED.findall(value) if isinstance(value, str) and not _BRACED.sub("", value).strip(" ,") else value
+    if isinstance(tags, str) and tags.lstrip().startswith("["):
+        with contextlib.suppress(ValueError, SyntaxError, MemoryError, RecursionError):  # it is refused below
+            tags = ast.literal_eval(tags.strip())
     if isinstance(tags, str) or not isinstance(tags, list | tuple) or not all(isinstance(tag, str) for tag in tags):
         raise UserError(
             f'{where}: the column \'tags\' is {value!r}; it must be a list of columns, as ["problem", "level"], or a '

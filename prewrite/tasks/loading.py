@@ -19,6 +19,7 @@ from prewrite.types import Example
 log = logging.getLogger(__name__)
 
 Split = Literal["train", "dev", "test"]
+Words = tuple[int, int | None]  # least and most of a row; None = no bound
 FILE_ROWS_SEED = 0  # of the one shuffle before Source.file_rows: a test set must not move with a run's seed
 
 
@@ -35,7 +36,7 @@ def load_examples(
     *,
     local_dir: Path | None = None,
     dev_size: int = 0,
-    min_words: int = 0,
+    words: Words = (0, None),
     seed: int = 0,
     empty: Empty = "refuse",
 ) -> list[Example]:
@@ -46,7 +47,7 @@ def load_examples(
     """
     if split == "test":
         return _load(task, task.test, data_folder(local_dir), empty).examples
-    pool = load_pool(task, local_dir=local_dir, min_words=min_words, seed=seed, empty=empty)
+    pool = load_pool(task, local_dir=local_dir, words=words, seed=seed, empty=empty)
     if split == "train":
         return require_rows(pool[dev_size:], f"{task.name} train", f"dev_size={dev_size} (of {len(pool)} rows)")
     if not 0 < dev_size < len(pool):
@@ -58,13 +59,14 @@ def load_examples(
 
 
 def load_pool(
-    task: Task, *, local_dir: Path | None = None, min_words: int = 0, seed: int = 0, empty: Empty = "refuse"
+    task: Task, *, local_dir: Path | None = None, words: Words = (0, None), seed: int = 0, empty: Empty = "refuse"
 ) -> list[Example]:
     """The rows that train and dev are cut from, shuffled by `seed`.
 
     Repeated rows are dropped first. A row that repeats a test row is refused, or left out where the task says why the
     hub's copy has such rows.
-    min_words: rows with fewer words in their fields are left out; the test keeps all its rows.
+    words: rows with fewer words in their fields than the first, or more than the second, are left out, the longer ones
+        counted; the test keeps all its rows.
     local_dir: the data folder; None = the folder that PREWRITE_DATA names, or, where it is not set, the hub.
     empty: what becomes of rows of local files with an empty text or gold.
     Raises UserError with the faults of train and test together: missing, empty, overlapping, a row without a column, an
@@ -77,13 +79,23 @@ def load_pool(
             loaded.append(_load(task, source, folder, empty))
         except UserError as error:
             faults.append(str(error))
+            if (source.folder or folder) is None:
+                break  # of a hub that cannot be reached half a minute is enough
     if faults:
         raise UserError("\n".join(dict.fromkeys(faults)))
     whole_pool = _train_pool(task, *loaded)
-    pool = [e for e in whole_pool if sum(len(text.split()) for text in e.fields.values()) >= min_words]
+    least, most = words
+    lengths = [sum(len(text.split()) for text in example.fields.values()) for example in whole_pool]
+    pool = [e for e, n in zip(whole_pool, lengths, strict=True) if least <= n and (most is None or n <= most)]
     if whole_pool and not pool:
+        longest = "" if most is None else f" and at most data.max_words={most}"
         raise UserError(
-            f"{task.name}: none of the {len(whole_pool)} train rows has data.min_words={min_words} words; lower it."
+            f"{task.name}: none of the {len(whole_pool)} train rows has data.min_words={least}{longest} words; they "
+            f"have {min(lengths)} to {max(lengths)}."
+        )
+    if most is not None and (longer := sum(n > most for n in lengths)):
+        log.warning(
+            "%s: %d of %d rows are longer than data.max_words=%d: left out", task.name, longer, len(lengths), most
         )
     random.Random(seed).shuffle(pool)
     if near := near_copies(pool, loaded[1].examples):
@@ -157,6 +169,11 @@ def _load(task: Task, source: Source, folder: Path | None, empty: Empty) -> _Loa
     where, rows = _read_hub(task, source) if place is None else _read_files(task, source, place)
     require_rows(rows, f"{task.name}: {where}")
     label = _label(source, not from_hub).split()[0]
+    if source.class_names and not from_hub:  # the user's own config names a hub data set
+        log.warning(
+            "%s: %s is read from %s in the folder that data.local_dir or PREWRITE_DATA names, not from the hub's %s",
+            *(task.name, label, where, _hub_names(source)),
+        )
     read = source.read_hub if from_hub else source.read_file
     examples = make_examples(
         task, rows, read, label=label, empty="keep" if from_hub else empty, left_out=source.left_out
@@ -206,8 +223,9 @@ def hub_rows(task: Task, source: Source, split: HubSplit) -> Sequence[RawRow]:
     import datasets
 
     access = f"{source.access} " if source.access else ""
+    files = ", ".join(dict.fromkeys((*task.train.files, *task.test.files)))
     way_out = (
-        f"{access}Without the hub, set data.local_dir or PREWRITE_DATA to a folder with {', '.join(source.files)}; "
+        f"{access}Without the hub, set data.local_dir or PREWRITE_DATA to a folder with {files}; "
         "scripts/fetch_data.py writes it on a machine that has the hub."
     )
     try:

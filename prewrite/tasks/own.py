@@ -11,7 +11,7 @@ from prewrite.errors import UserError
 from prewrite.grading import boxed_answers
 from prewrite.tasks.base import KINDS, HubSplit, Kind, RawRow, Source, Task, as_is
 
-LAST_BOX = "last_box"  # the column that `target_from` makes, and its value
+_MARKS = {"last_box": "box", "after_hashes": "####"}  # by `target_from`: what stands at the gold in a worked solution
 
 
 def task_from_settings(
@@ -31,8 +31,9 @@ def task_from_settings(
     """The task that the settings describe; the files are .jsonl, .csv or .parquet and need the named columns alone.
 
     fields: column -> the label in the query. target: the gold's column; for a classification it holds a label's name;
-    with target_from "last_box" a solution, whose last box is the gold. hub: dataset, config, split, test_split and
-    revision. test_size: rows of the one file or split that are the test.
+    with target_from a solution, whose gold is what its last box holds (last_box) or what follows its last ####
+    (after_hashes). hub: dataset, config, split, test_split and revision. test_size: rows of the one file or split that
+    are the test.
     Raises UserError with every fault at once.
     """
     labels = [str(label) for label in labels]  # of 0 and 1, say, when called from Python
@@ -60,15 +61,16 @@ def task_from_settings(
         raise UserError(f"the task section of {name!r}: " + "; ".join(faults) + ".")
     train, test = _sources(name, train_file, test_file, hub, test_size)
     if target_from:
-        read = partial(_last_box, target)
-        change: dict[str, Any] = {"read_hub": read, "read_file": read, "left_out": f"no box in the column {target!r}"}
+        read = partial(_gold_of_solution, target, target_from)
+        left_out = f"no {_MARKS[target_from]} in the column {target!r}"
+        change: dict[str, Any] = {"read_hub": read, "read_file": read, "left_out": left_out}
         train, test = replace(train, **change), replace(test, **change)
     return Task(
         name=name,
         kind=kinds[kind],
         labels=tuple(labels),
         fields=dict(fields),
-        target=LAST_BOX if target_from else target,
+        target=target_from or target,
         default_instruction=default_instruction,
         train=train,
         test=test,
@@ -131,6 +133,13 @@ def _file_source(label: str, file: str) -> Source:
     return Source(label=label, files=(path.name,), folder=path.parent)
 
 
-def _last_box(target: str, row: RawRow) -> RawRow | None:
-    boxes = boxed_answers(str(row[target]))
-    return {**row, "solution": row[target], LAST_BOX: boxes[-1]} if boxes and boxes[-1].strip() else None
+def _gold_of_solution(target: str, target_from: str, row: RawRow) -> RawRow | None:
+    """The row with its gold in a column that is named as the setting's value is, and the solution in `solution` alone,
+    so that no template shows it; None where there is no gold."""
+    solution = str(row[target])
+    if target_from == "last_box":
+        gold = (boxed_answers(solution) or [""])[-1]
+    else:
+        gold = solution.rpartition("####")[2].replace(",", "") if "####" in solution else ""  # 1,000, as GSM8K has it
+    others = {column: cell for column, cell in row.items() if column != target}
+    return {**others, "solution": row[target], target_from: gold.strip()} if gold.strip() else None

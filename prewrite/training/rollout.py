@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from prewrite.config import RolloutSettings
+from prewrite.config.rollout import PLACE
 from prewrite.engine.chat_template import render_request
 from prewrite.engine.distributed import World
 from prewrite.engine.sampler import Sampler
@@ -63,8 +64,11 @@ def build_request(
 
 
 def request_turn(row: InstructionRow, settings: RolloutSettings, extra: str = "") -> str:
-    """The user turn of a row's request: the meta-instruction, the instruction, and what else it shows."""
-    parts = [settings.meta_instruction, row.instruction, row.information or "", extra]
+    """The user turn of a row's request: the meta-instruction, the instruction where it has a place for it, else after
+    it, and what else it shows."""
+    meta = settings.meta_instruction
+    asked = [meta.replace(PLACE, row.instruction)] if PLACE in meta else [meta, row.instruction]
+    parts = [*asked, row.information or "", extra]
     return "\n\n".join(part for part in parts if part)
 
 

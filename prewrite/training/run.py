@@ -1,6 +1,7 @@
 """A run: the data of its stages is checked, its engines are opened, and the trainer works with both."""
 
 import contextlib
+import logging
 
 from prewrite.config import Config
 from prewrite.config.loading import check_world
@@ -33,6 +34,8 @@ def run(config: Config, start: Start = "new", *, dry_run: bool = False) -> None:
         stack.callback(distributed.stop)
         agreement.agree_on_program_and_config(config, world)
         with distributed.together("reading its data"):
+            if not world.is_main:  # what there is to be told of the data, the main rank tells
+                logging.disable(logging.WARNING)
             check_world(config, world.size)
             refuse_missing_trackers(config)
             refuse_sleep_without_gpu(config.rollout, world)
@@ -48,6 +51,7 @@ def run(config: Config, start: Start = "new", *, dry_run: bool = False) -> None:
             choices = next((stage.choices for stage in stages if stage.choices), of_benchmarks)
             parts = {name: part for stage in stages for name, part in stage.shared_parts.items()}
             data = agreement.data_hashes(parts)
+            logging.disable(logging.NOTSET)
         agreement.agree_on_data(data, world)
         if dry_run:
             for stage in stages if world.is_main else ():

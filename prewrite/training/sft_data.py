@@ -1,7 +1,6 @@
 """What SFT needs beside a model: chats to imitate and held-out ones, as token ids; all checked."""
 
 import logging
-import os
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from prewrite.engine.chat_mask import encode_chat
 from prewrite.errors import UserError
 from prewrite.evaluation.prompts import read_prompts, tasks_of
 from prewrite.tasks.base import HubSplit
-from prewrite.tasks.chats import Chat, Turn, read_chats, read_hub_chats, refuse_faults
+from prewrite.tasks.chats import Chat, Turn, is_run_folder, read_chats, read_hub_chats, refuse_faults
 from prewrite.tasks.files import require_rows
 from prewrite.training.objectives.solve_data import Problem, load_problems, user_turn
 from prewrite.training.rollout import request_turn
@@ -84,7 +83,7 @@ def load_sft_stage(config: Config, tokenizer: Any) -> SFTStage:
 
 def _read(config: Config, path: str | None, split: str | None) -> list[Chat]:
     """The chats of a file or run folder, or, where there is no path, of a split on the hub."""
-    if path is not None and all(os.path.isfile(Path(path, name)) for name in ("config.json", "log.jsonl")):
+    if path is not None and is_run_folder(Path(path)):
         return rewrites_of(Path(path), config.sft.top_rewrites)
     if path is not None:
         chats = read_chats(Path(path), config.data)

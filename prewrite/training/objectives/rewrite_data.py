@@ -3,12 +3,13 @@
 import logging
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from prewrite.asking import MINI_BATCH, Asking
+from prewrite.asking.template import brace_tags
 from prewrite.config import Config
 from prewrite.errors import UserError
-from prewrite.rewards import check_coverage, check_objective, check_rows
+from prewrite.rewards import Reward, check_coverage, check_objective, check_rows
 from prewrite.tasks.base import Task
 from prewrite.tasks.configured import instruction_rows, train_and_dev, unnamed_labels
 from prewrite.tasks.rows import own_examples, row_names
@@ -65,6 +66,12 @@ def load_rewrite_data(config: Config) -> RewriteData:
     check_objective(rewards, "rewrite")
     rows, tasks = instruction_rows(config)
     check_coverage(rewards, list(tasks.values()))
+    rows = _without_idle_tags(rows, tasks, rewards)
+    known = {"instruction", *(tag for row in rows for tag in row.tags)}
+    if literal := brace_tags(config.rollout.meta_instruction) - known:
+        log.warning(
+            "rollout.meta_instruction: %s is sent as it is: {instruction} alone is filled in there", _braced(literal)
+        )
     ways = [reward.asking for reward in rewards if reward.asking is not None]
     if any(not way.uses_examples for way in ways):
         check_rows(rewards, rows, tasks, {})
@@ -81,6 +88,13 @@ def load_rewrite_data(config: Config) -> RewriteData:
                 f"{name} train: {len(pool)} examples, fewer than reward.examples_per_rewrite {wanted}: lower it, or "
                 "data.dev_size or data.min_words, or raise data.num_train_examples"
             )
+        literal = brace_tags(row.instruction) & set(pool[0].texts)
+        if literal and not data.asking_of(row).fills_tags:
+            log.warning(
+                "%s: its instruction's %s is sent as it is: a template is a row with `tags`, of the kind math, that "
+                "template_accuracy_math_reward scores",
+                *(name, _braced(literal)),
+            )
         if unnamed := unnamed_labels(tasks[row.dataset_name], row.instruction):
             log.warning(
                 "%s: its instruction does not name %s: answers are held to the task's labels all the same (data.labels "
@@ -88,6 +102,27 @@ def load_rewrite_data(config: Config) -> RewriteData:
                 *(name, ", ".join(unnamed)),
             )
     return data
+
+
+def _without_idle_tags(
+    rows: Sequence[InstructionRow], tasks: Mapping[str, Task], rewards: Sequence[Reward]
+) -> list[InstructionRow]:
+    """The rows, without tags that no reward reads, so that `evaluate.py` asks as training does; it is told."""
+    if any(":" in reward.name for reward in rewards):  # one of the user's own may read them
+        return list(rows)
+    kinds = {kind for reward in rewards if reward.asking and reward.asking.fills_tags for kind in reward.kinds}
+    kept = [row if tasks[row.dataset_name].kind in kinds else replace(row, tags=()) for row in rows]
+    if idle := [row for row, own in zip(rows, kept, strict=True) if row.tags != own.tags]:
+        log.warning(
+            "the tags of %d of %d rows do nothing and are left out, as of %r: a template is filled by "
+            "template_accuracy_math_reward alone, and for tasks of the kind math",
+            *(len(idle), len(rows), idle[0].instruction[:60]),
+        )
+    return kept
+
+
+def _braced(names: set[str]) -> str:
+    return ", ".join(f"{{{name}}}" for name in sorted(names))
 
 
 def _keep_back(rows: Sequence[InstructionRow], config: Config) -> tuple[list[InstructionRow], list[InstructionRow]]:

@@ -84,7 +84,8 @@ def load_problems(config: Config, tokenizer: Any) -> tuple[list[Problem], list[P
         pools.append(train)
         held_out += dev
     if len(tasks) > 1:
-        kept_out = [example for task in tasks for example in load_examples(task, "test", local_dir=_folder(config))]
+        how: dict[str, Any] = {"local_dir": _folder(config), "empty": config.data.empty}
+        kept_out = [example for task in tasks for example in load_examples(task, "test", **how)]
         pools = _disjoint(pools, [*(problem.example for problem in held_out), *kept_out])
     return mix(pools, config.data.task_weights, config.data.max_train_rows, config.seed), held_out
 
@@ -133,7 +134,7 @@ def user_turn(task: Task, example: Example, suffix: str) -> str:
 def _problems(config: Config, task: Task, tokenizer: Any) -> tuple[list[Problem], list[Problem]]:
     """(held-out problems, problems to train on) of a task, drawn by seed from those that the settings let pass."""
     data, rollout = config.data, config.rollout
-    how: dict[str, Any] = {"min_words": data.min_words, "seed": config.seed, "empty": data.empty}
+    how: dict[str, Any] = {"words": (data.min_words, data.max_words), "seed": config.seed, "empty": data.empty}
     pool = load_examples(task, "train", local_dir=_folder(config), **how)
     if data.answer_pattern is not None:
         fitting = [one for one in pool if isinstance(one.target, str) and _fits(data.answer_pattern, one.target)]

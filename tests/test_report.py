@@ -222,6 +222,13 @@ def test_a_torn_folder_is_told_as_far_as_it_goes(folder: Path) -> None:
     assert "There is no best.json yet" in words
 
 
+def test_on_the_way_the_totals_of_the_stage_before_are_not_the_last_word(folder: Path) -> None:
+    # Two steps of 10 calls, 3 and 2 s; totals.json as the stage before wrote it
+    (folder / "totals.json").write_text(json.dumps({"steps": 1, "seconds": 4, "task_calls": 40}))
+    run = read_folder(folder)
+    assert [run.spent(name) for name in ("steps", "seconds", "task_calls")] == [2, 5, 40]
+
+
 def test_a_folder_with_one_file_alone_has_a_report(folder: Path) -> None:
     for file in folder.iterdir():
         if file.name != "config.json":
@@ -292,6 +299,8 @@ def test_the_page_shows_where_stages_begin_and_what_each_found(staged: Path) -> 
     assert {one.text for one in story.candidates(run, "toy", run.best["toy"])} == {LATER, LAST}
     # Of LATER, HOSTILE and INITIAL, which two stages looked at, raced or tested, the second has the answers already.
     assert dict(story.spending(run))["test"] == 4 * 3
+    assert "initial" not in page.words.partition("Recall by label")[2].partition("Held-out scores")[0]
+    assert "only the one before right" in page.words
     kept = run.best["toy"] | {"instruction": LATER}
     assert story.claim(kept).badge == "kept"
 

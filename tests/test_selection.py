@@ -209,6 +209,27 @@ def test_answers_of_an_endpoint_that_fails_are_written_down_and_called_no_best(j
     assert not (journal.folder / "best.json").exists()
 
 
+class RightOnTheFirst(Scripted):
+    """The initial instruction is right on the first 12 race examples, rewrites on two of three everywhere."""
+
+    first: frozenset[str] = frozenset()
+
+    def _answer(self, query: str) -> Answer:
+        number = int(query.rsplit(" ", 1)[1])
+        right = f"{number}" in self.first if query.startswith("Initial") else number % 3 > 0
+        return Answer("positive" if right else "negative")
+
+
+def test_finalists_are_compared_on_the_examples_that_all_of_them_have(journal: Journal) -> None:
+    task_model = RightOnTheFirst(dict.fromkeys(["Initial", "One", "Two"], 1.0))
+    selection = selection_with(task_model, journal, "Initial", eval_examples=64)
+    task_model.first = frozenset(example.id for example in selection.ledger.race_examples[0][:12])
+    selection.evaluate_initial(0)  # 64 examples, of which it has 12 right
+    selection.finish(1, [["One", "Two"]], calls=20)
+    assert "on 10 examples" in selection.spent["sst2"]
+    assert best_of(journal)["instruction"] == "Initial"
+
+
 def test_each_row_keeps_its_own_best(journal: Journal) -> None:
     worth = {"One": 0.3, "Two": 0.9, "Better": 0.7}
     selection = selection_with(Scripted(worth), journal, "One", "Two")

@@ -2,13 +2,14 @@
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from prewrite.evaluation.statistics import (
+    Alternative,
     Interval,
     holm,
     label_counts,
@@ -19,30 +20,25 @@ from prewrite.evaluation.statistics import (
     paired_power,
     pass_at_k,
     rows_needed,
-    wilson_interval,
+    share_interval,
 )
 from prewrite.grading import macro_f1
 
 
-def test_wilson_at_zero_of_thirty() -> None:
-    # z = 1.959964; at 0 successes the upper end is z^2 / (n + z^2) = 3.841459 / 33.841459 = 0.113513
-    interval = wilson_interval(0, 30)
-    assert interval.low == 0
-    assert interval.high == pytest.approx(0.113513, abs=1e-6)
+def test_share_interval_by_hand() -> None:
+    # 0 of 30: all misses have the chance (1 - p)^30 = 0.025 at p = 1 - 0.025^(1/30) = 0.115703
+    assert share_interval(0, 30).low == 0
+    assert share_interval(0, 30).high == pytest.approx(0.115703, abs=1e-6)
+    assert share_interval(0, 0) == Interval(0, 1)
+    few, many = share_interval(3, 20), share_interval(17, 20)
+    assert (few.low, few.high) == pytest.approx((1 - many.high, 1 - many.low))
 
 
-def test_wilson_in_the_middle() -> None:
-    # p = 8/10, z^2 = 3.841459: centre (0.8 + 0.19207295) / 1.3841459 = 0.716740,
-    # half width 1.959964 * sqrt(0.8 * 0.2 / 10 + 3.841459 / 400) / 1.3841459 = 0.226578
-    interval = wilson_interval(8, 10)
-    assert interval.low == pytest.approx(0.490162, abs=1e-5)
-    assert interval.high == pytest.approx(0.943318, abs=1e-5)
-
-
-def test_wilson_mirrors() -> None:
-    low, high = wilson_interval(3, 20), wilson_interval(17, 20)
-    assert low.low == pytest.approx(1 - high.high)
-    assert low.high == pytest.approx(1 - high.low)
+def test_share_interval_agrees_with_scipy() -> None:
+    for right, n in ((1, 8), (8, 10), (312, 400), (1319, 1319)):
+        exact = stats.binomtest(right, n).proportion_ci(0.9, method="exact")
+        interval = share_interval(right, n, 0.9)
+        assert (interval.low, interval.high) == pytest.approx((exact.low, exact.high))
 
 
 def test_mcnemar_by_hand() -> None:
@@ -89,6 +85,14 @@ def test_paired_permutation_without_a_difference() -> None:
     assert paired_permutation_test([0.5, None], [0.5, 1.0]).p_value == 1
 
 
+@pytest.mark.parametrize(
+    ("first", "alternative", "p"), [(1.0, "two-sided", 1), (1.0, "greater", 0.5), (0.0, "greater", 1)]
+)
+def test_paired_permutation_of_one_difference(first: float, alternative: Alternative, p: float) -> None:
+    test = paired_permutation_test([first, 0.25], [0.5, 0.25], alternative=alternative)
+    assert (test.wins + test.losses, test.ties, test.p_value) == (1, 1, p)
+
+
 def test_label_counts() -> None:
     counts = label_counts(["a", "a", "a", "b", "b"], ["a", "a", "b", "b", None], ["a", "b"])
     assert counts.tolist() == [[2, 1, 0], [0, 1, 1]]
@@ -109,7 +113,9 @@ def test_macro_f1_interval_is_that_of_examples_drawn_anew_where_both_labels_are_
 
 
 def test_macro_f1_interval_counts_no_label_as_wrong() -> None:
-    assert macro_f1_interval(label_counts(["a", "b"] * 50, [None, "nonsense"] * 50, ["a", "b"])).high < 0.05
+    interval = macro_f1_interval(label_counts(["a", "b"] * 50, [None, "nonsense"] * 50, ["a", "b"]))
+    assert interval.low == 0
+    assert interval.high < 0.14  # of each label at most 1 - 0.025^(1/50) = 0.071 are right, which is an F1 of 0.133
 
 
 def test_nothing_has_no_interval() -> None:
@@ -120,17 +126,16 @@ def test_nothing_has_no_interval() -> None:
 
 def test_mean_interval_by_hand() -> None:
     # 8 scores, mean 0.5, with 0 and 1 beside: p = 0.5, s^2 = (4 * 1/16 + 4 * 1/16 + 2 * 1/4) / 9 = 1/9;
-    # size = 8 * 0.25 * 9 = 18; t for 7 = 2.364624, t^2 = 5.591448; half = 2.364624 * sqrt(0.25/18 + 5.591448/1296)
-    # / (1 + 5.591448/18) = 2.364624 * 0.134920 / 1.310636 = 0.243420
+    # 8 * 0.25 * 9 = 18; t for 7 = 2.364624, (2.364624 / 1.959964)^2 = 1.455551; size = 18 / 1.455551 = 12.366455
     interval = mean_interval([0.25, 0.75] * 4)
-    assert (interval.low, interval.high) == pytest.approx((0.5 - 0.243420, 0.5 + 0.243420), abs=1e-5)
-    # of many scores it is the normal interval, of right or wrong ones scipy's Wilson interval
+    low, high = stats.beta.ppf(0.025, 6.183228, 7.183228), stats.beta.ppf(0.975, 7.183228, 6.183228)
+    assert (interval.low, interval.high) == pytest.approx((low, high), abs=1e-6)
+    # of many scores it is the normal interval, of right or wrong ones that of their share
     scores = np.random.default_rng(0).uniform(size=4000)
     normal = stats.norm.interval(0.95, scores.mean(), stats.sem(scores))
-    assert (mean_interval(list(scores)).low, mean_interval(list(scores)).high) == pytest.approx(normal, abs=1e-4)
-    wilson = stats.binomtest(300, 4000).proportion_ci(method="wilson")
-    interval = mean_interval([1.0] * 300 + [0.0] * 3700)
-    assert (interval.low, interval.high) == pytest.approx((wilson.low, wilson.high), abs=1e-4)
+    assert (mean_interval(list(scores)).low, mean_interval(list(scores)).high) == pytest.approx(normal, abs=3e-4)
+    exact, interval = share_interval(300, 4000), mean_interval([1.0] * 300 + [0.0] * 3700)
+    assert (interval.low, interval.high) == pytest.approx((exact.low, exact.high), abs=1e-4)
 
 
 def covered(interval: Callable[[], Interval], truth: float, times: int) -> float:
@@ -138,42 +143,93 @@ def covered(interval: Callable[[], Interval], truth: float, times: int) -> float
     return sum(one.low <= truth <= one.high for one in drawn) / times
 
 
-@pytest.mark.parametrize(("problems", "samples"), [(30, 4), (30, 16), (200, 8)])
+TIMES = 4000  # simulations a population; the share of 4,000 has a standard error of 0.34 points at 95%
+
+
+@pytest.mark.parametrize(("problems", "samples"), [(30, 4), (30, 16), (200, 8), (400, 4)])
 @pytest.mark.parametrize("beta", [(0.3, 0.3), (2, 2), (0.1, 2)], ids=["either", "middling", "hard"])
 def test_the_interval_over_problems_covers_what_it_says(problems: int, samples: int, beta: tuple[float, float]) -> None:
     rng = np.random.default_rng(0)
 
     def draw() -> Interval:
-        return mean_interval(list(rng.binomial(samples, rng.beta(*beta, problems)) / samples))
+        return mean_interval(rng.binomial(samples, rng.beta(*beta, problems)) / samples)
 
-    assert covered(draw, beta[0] / sum(beta), 1500) >= 0.94
-
-
-def test_wilson_covers_what_it_says() -> None:
-    """Exact, not drawn: over all successes, on the mean over true shares, since it swings with each of them."""
-    for n in (30, 100, 400):
-        intervals = [wilson_interval(k, n) for k in range(n + 1)]
-        shares = np.linspace(0.02, 0.98, 97)
-        coverage = [
-            sum(stats.binom.pmf(k, n, p) for k, one in enumerate(intervals) if one.low <= p <= one.high) for p in shares
-        ]
-        assert np.mean(coverage) >= 0.945
+    assert covered(draw, beta[0] / sum(beta), TIMES) >= 0.94
 
 
-def test_macro_f1_interval_covers_what_it_says() -> None:
-    rng, shares = np.random.default_rng(0), []
-    for gold, right in (((0.5, 0.5), (0.7, 0.8)), ((0.5, 0.5), (0.99, 0.98)), ((0.9, 0.1), (0.95, 0.5))):
-        table = np.array(
-            [[gold[0] * right[0], gold[0] * (1 - right[0]), 0], [gold[1] * (1 - right[1]), gold[1] * right[1], 0]]
-        )
-        truth = float(np.mean([2 * table[i, i] / (table[i].sum() + table[:, i].sum()) for i in (0, 1)]))
+@pytest.mark.parametrize("n", [1, 10, 30, 100, 400])
+def test_the_interval_of_a_share_covers_what_it_says(n: int) -> None:
+    """Exact, not drawn: for each true share the chance of all numbers of successes whose interval holds it."""
+    intervals = [share_interval(k, n) for k in range(n + 1)]
+    for p in np.linspace(0.001, 0.999, 999):
+        assert sum(stats.binom.pmf([k for k, one in enumerate(intervals) if one.low <= p <= one.high], n, p)) >= 0.95
 
-        def draw(table: np.ndarray = table) -> Interval:
-            return macro_f1_interval(rng.multinomial(300, table.ravel()).reshape(2, 3))
 
-        shares.append(covered(draw, truth, 1000))
-    assert np.mean(shares) >= 0.94
-    assert min(shares) >= 0.92
+def answers(gold: Sequence[float], right: Sequence[float], no_label: float = 0.0) -> np.ndarray:
+    """The shares of a table [C, C + 1]: how often each label is the gold, and right then; other labels err alike."""
+    count = len(gold)
+    wrong_C1 = (1 - np.array(right)[:, None] - no_label) / (count - 1)
+    shares = np.full((count, count + 1), no_label)
+    shares[:, :-1] = np.where(np.eye(count) == 1, np.array(right)[:, None], wrong_C1)
+    return np.array(gold)[:, None] * shares
+
+
+POPULATIONS = {  # examples, and the shares of golds and answers
+    "two labels": (300, answers((0.5, 0.5), (0.7, 0.8))),
+    "nearly no errors": (300, answers((0.5, 0.5), (0.99, 0.98))),
+    "60 rows, nearly no errors": (60, answers((0.5, 0.5), (0.99, 0.98))),
+    "one in ten": (300, answers((0.9, 0.1), (0.95, 0.5))),
+    "60 rows, one in ten": (60, answers((0.9, 0.1), (0.95, 0.5))),
+    "30 rows, one in ten": (30, answers((0.9, 0.1), (0.95, 0.5))),
+    "100 rows, one in fifty": (100, answers((0.98, 0.02), (0.99, 0.5))),
+    "20 rows": (20, answers((0.5, 0.5), (0.9, 0.6))),
+    "one label never given": (30, answers((0.7, 0.3), (1.0, 0.0))),
+    "one label hardly given": (100, np.array([[0.594, 0.006, 0], [0.38, 0.02, 0]])),
+    "no label for one in five": (100, answers((0.5, 0.5), (0.6, 0.5), no_label=0.2)),
+    "CB, 56 rows": (56, answers((0.41, 0.5, 0.09), (0.7, 0.8, 0.3))),
+    "CB, 250 rows": (250, answers((0.41, 0.5, 0.09), (0.7, 0.8, 0.3))),
+    "three, one never given": (60, np.array([[0.32, 0.08, 0, 0], [0.12, 0.28, 0, 0], [0.1, 0.1, 0, 0]])),
+    "four labels": (400, answers((0.25,) * 4, (0.9, 0.95, 0.7, 0.75))),
+    "four, 40 rows": (40, answers((0.25,) * 4, (0.9, 0.95, 0.7, 0.75))),
+    "four, nearly no errors": (100, answers((0.25,) * 4, (0.99, 0.99, 0.97, 0.98))),
+    "four, one in twenty": (100, answers((0.6, 0.25, 0.1, 0.05), (0.9, 0.7, 0.5, 0.4))),
+    "ten labels": (200, answers((0.1,) * 10, np.linspace(0.4, 0.95, 10))),
+}
+
+
+def macro_f1_coverage(n: int, shares_CC: np.ndarray) -> tuple[float, float]:
+    """How often the interval holds the true macro-F1, and its mean width."""
+    rng, count = np.random.default_rng(0), len(shares_CC)
+    truth = np.mean([2 * shares_CC[i, i] / (shares_CC[i].sum() + shares_CC[:, i].sum()) for i in range(count)])
+    drawn = rng.multinomial(n, shares_CC.ravel() / shares_CC.sum(), TIMES).reshape(TIMES, *shares_CC.shape)
+    intervals = [macro_f1_interval(counts_CC) for counts_CC in drawn]
+    held = np.mean([one.low <= truth + 1e-9 and truth - 1e-9 <= one.high for one in intervals])
+    return float(held), float(np.mean([one.high - one.low for one in intervals]))
+
+
+@pytest.mark.parametrize("population", POPULATIONS)
+def test_macro_f1_interval_covers_what_it_says(population: str) -> None:
+    assert macro_f1_coverage(*POPULATIONS[population])[0] >= 0.94
+
+
+def test_macro_f1_interval_by_hand() -> None:
+    # 3 of 4 "a" and 3 of 4 "b" are right: of each label J = 3/5, F1 = 6/8. Limits of 3 of 5: 0.146633 and 0.947255,
+    # as F1 2 J / (1 + J): 0.255763 and 0.972913. With 1/6 in each cell: right 19/6, mistaken 7/6 + 7/6 = 7/3, F1 =
+    # (19/3) / (26/3 + 1/6) = 38/53 = 0.716981, occurrences 53/6; variance (2 - 2 F1)^2 19/6 + F1^2 (53/6 - 19/3) =
+    # 1.014596 + 1.285155 = 2.299751, covariance F1^2 7/3 = 1.199478, correlation 0.521569. Below: sqrt((1 + 1 + 2 *
+    # 0.521569) / 4) = 0.872230 times 0.75 - 0.255763, above times 0.972913 - 0.75
+    interval = macro_f1_interval(np.array([[3, 1, 0], [1, 3, 0]]))
+    assert (interval.low, interval.high) == pytest.approx((0.75 - 0.431089, 0.75 + 0.194431), abs=1e-5)
+
+
+def test_the_tests_find_a_difference_where_none_is_no_oftener_than_they_say() -> None:
+    rng, found, found_means = np.random.default_rng(0), 0, 0
+    for _ in range(500):
+        first, second = rng.random((2, 200)) < rng.beta(1, 1, 200)
+        found += mcnemar_test(list(first), list(second)).p_value <= 0.05
+        means = rng.binomial(4, rng.beta(0.5, 0.5, 12), (2, 12)) / 4
+        found_means += paired_permutation_test(list(means[0]), list(means[1])).p_value <= 0.05
+    assert max(found, found_means) <= 0.06 * 500
 
 
 def test_pass_at_k_is_the_share_of_draws_with_a_right_one() -> None:

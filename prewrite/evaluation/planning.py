@@ -15,7 +15,7 @@ from prewrite.evaluation.arguments import DEFAULT_TOP_K_OF_A_LOG
 from prewrite.evaluation.prompts import Candidate, Prompts, read_prompts, tasks_of
 from prewrite.evaluation.setup import Setup, set_up
 from prewrite.evaluation.sources import compared_together, cut, prompt_files
-from prewrite.evaluation.statistics import paired_power, rows_needed, wilson_interval
+from prewrite.evaluation.statistics import paired_power, rows_needed, share_interval
 from prewrite.tasks import TASKS
 from prewrite.tasks.base import Task
 from prewrite.tasks.files import require_rows
@@ -118,10 +118,10 @@ def make_plan(arguments: argparse.Namespace, *, will_be_rewritten: bool = False)
 def outlook(n: int, candidates: int) -> str:
     """What n examples show of `candidates` instructions against a baseline, or, with none, of one score."""
     if not candidates:
-        half = wilson_interval(n // 2, n)
+        half = share_interval(n // 2, n)
         return (
             f"{n} examples know a share near one half to about ±{50 * (half.high - half.low):.1f} points; ±5 points "
-            "take 381, ±2 points 2,397, ±1 point 9,600"
+            "take 402, ±2 points 2,449, ±1 point 9,701"
         )
     level = LEVEL / 2 / candidates  # of one side, and of the smallest p as Holm has it
     chance = paired_power(n, 0.05, TYPICAL_DISCORDANT, level=level)

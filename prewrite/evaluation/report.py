@@ -8,7 +8,7 @@ from typing import Any
 
 from prewrite.evaluation.duel import Duel, make_duel
 from prewrite.evaluation.prompts import Candidate
-from prewrite.evaluation.statistics import PairedTest, holm, wilson_interval
+from prewrite.evaluation.statistics import PairedTest, holm, share_interval
 from prewrite.evaluation.summary import Score, Summary, compare, compare_f1, summarise
 from prewrite.tasks.base import Task
 from prewrite.types import Evaluation, Verdict
@@ -172,13 +172,13 @@ def findings(task: Task, rows: Sequence[ReportRow]) -> list[str]:
             shares = ", ".join(f"pass@{k} {percent(score)}" for k, score in row.summary.pass_at.items())
             lines.append(f"{row.role}, {row.summary.samples} answers to each example: {shares}.")
     if all(row.summary.accuracy is not None and row.summary.accuracy.value == 0 for row in rows):
-        high = wilson_interval(0, judged).high
+        high = share_interval(0, judged).high
         lines.append(
             f"not one of the {judged} answers is right under any instruction: the true share may still be up to "
             f"{high:.1%}, and instructions cannot be told apart."
         )
     elif judged < SMALL_TEST:
-        half = wilson_interval(judged // 2, 2 * (judged // 2)) if judged > 1 else None
+        half = share_interval(judged // 2, 2 * (judged // 2)) if judged > 1 else None
         width = f"about {100 * (half.high - half.low) / 2:.0f} points either way" if half else "nothing"
         lines.append(f"{judged} examples tell little: a share near one half is known to {width}.")
     for row in rows:

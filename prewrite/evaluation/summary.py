@@ -13,7 +13,7 @@ from prewrite.evaluation.statistics import (
     mean_interval,
     paired_permutation_test,
     pass_at_k,
-    wilson_interval,
+    share_interval,
 )
 from prewrite.grading import macro_f1
 from prewrite.tasks.base import Task
@@ -35,7 +35,7 @@ class Summary:
     """The scores of one evaluation, over the examples that have a verdict; failed counts the others.
 
     samples: answers to each example. num_cut: answers that max_tokens ended.
-    accuracy: share of right answers (open questions: exact match) with Wilson's interval, or with several samples, kept
+    accuracy: share of right answers (open questions: exact match) with `share_interval`, or with several samples, kept
     apart or averaged in the verdicts, the mean over examples with `mean_interval`; None without any verdict.
     pass_at: with several samples, by k: the chance that one of k answers is right (`pass_at_k`).
     format_compliance: share of answers in the form that the task asks for, right or not.
@@ -113,7 +113,7 @@ def compare_f1(first: Sequence[Evaluation], second: Sequence[Evaluation]) -> Pai
 def _accuracy(by_example: Sequence[Sequence[Verdict]], samples: int) -> Score:
     if samples == 1 and all(verdict.share is None for own in by_example for verdict in own):
         right, n = sum(verdict.correct is True for own in by_example for verdict in own), sum(map(len, by_example))
-        return Score(right / n, wilson_interval(right, n))
+        return Score(right / n, share_interval(right, n))
     means = [mean for own in by_example if (mean := _mean([verdict.score for verdict in own])) is not None]
     return Score(sum(means) / len(means), mean_interval(means))
 

@@ -100,8 +100,8 @@ def health_figures(run: RunFolder) -> list[tuple[str, str, Figure]]:
          (("flat_groups", "flat groups"), ("no_verdict", "no verdict"), ("truncated", "truncated"))),
         ("Sampler gap", "Mean and largest |log-prob trainer − sampler|; a jump means stale weights.", False,
          (("sampler_gap", "mean"), ("sampler_gap_max", "largest"))),
-        ("Entropy", "A fall to zero: the policy writes one rewrite only.", False, (("entropy", "entropy"),)),
-        ("Length of a rewrite", "In tokens.", False,
+        ("Entropy", "A fall to zero: the policy writes the same thing always.", False, (("entropy", "entropy"),)),
+        ("Length", "Of what the policy writes, in tokens.", False,
          (("completion_length_mean", "mean"), ("completion_length_max", "longest"))),
     )  # fmt: skip
     found = []
@@ -249,6 +249,8 @@ def _figure(traces: Sequence[Figure], *, x: str = "step", y: str = "", percent: 
     else:
         xaxis |= {"title": {"text": x, "standoff": 8, "font": {"size": 12}}}
         yaxis |= {"title": {"text": y, "standoff": 8, "font": {"size": 12}}}
+    if x == "step" and max((place for trace in traces for place in trace["x"]), default=9) < 9:
+        xaxis |= {"dtick": 2 if small else 1}  # by itself the axis would have halves of a step
     if percent:
         yaxis |= {"tickformat": ".0%"}
     has_legend = not small and len(traces) > 1
@@ -272,6 +274,7 @@ def _with_stages(run: RunFolder, figure: Figure) -> Figure:
     """The figure with a line where each stage but the first begins."""
     line = {"type": "line", "yref": "paper", "y0": 0, "y1": 1, "line": {"color": "--muted", "width": 1, "dash": "dot"}}
     words = {"showarrow": False, "yref": "paper", "y": 1, "yanchor": "top", "xanchor": "left", "font": {"size": 11}}
+    words |= {"bgcolor": "--card/0.6"}  # a curve may pass there
     places = [(end + 0.5, f"stage {number}") for number, end in enumerate(run.stage_ends(), start=2)]
     figure["layout"]["shapes"] = [line | {"x0": place, "x1": place} for place, _ in places]
     figure["layout"]["annotations"] = [words | {"x": place, "text": told} for place, told in places]

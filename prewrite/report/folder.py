@@ -41,6 +41,12 @@ class RunFolder:
         kept = [(step, value) for step, value in pairs if step is not None and value is not None]
         return [step for step, _ in kept], [value for _, value in kept]
 
+    def spent(self, name: str) -> float:
+        """Steps, task_calls or seconds: of totals.json, which a stage's end writes, or those of the steps since."""
+        steps, spent = self.series({"steps": "step", "seconds": "seconds/step"}.get(name, name))
+        by_steps = max(steps, default=0.0) if name == "steps" else sum(spent)
+        return max(number(self.totals.get(name)) or 0.0, by_steps)
+
     def stage_ends(self) -> list[float]:
         """The last step of each stage that another one followed."""
         last: dict[float, float] = {}

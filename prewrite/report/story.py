@@ -67,12 +67,13 @@ def claim(entry: Line) -> Claim:
     test = entry.get("test")
     if entry.get("instruction") == entry["baseline"].get("instruction"):
         others = number(entry.get("num_candidates"))
-        tried = f"none of {others - 1:.0f} rewrites" if others is not None else "no rewrite"
+        tried = f"none of {others - 1:.0f} rewrites" if others is not None and others > 2 else "no rewrite"
         if earlier(entry):
             return Claim("none", "kept", f"By estimate, {tried} is better than what the last stage began with.")
         return Claim("none", "initial kept", f"By estimate, {tried} is better than the initial instruction.")
     if not isinstance(test, dict) or number(test.get("p_value")) is None:
-        return Claim("none", "not tested", "The best rewrite was not tested against the initial instruction (yet).")
+        began = "what the last stage began with" if earlier(entry) else "the initial instruction"
+        return Claim("none", "not tested", f"The best rewrite was not tested against {began} (yet).")
     wins, losses, rows = (number(test.get(key)) or 0 for key in ("wins", "losses", "n"))
     told = (
         f"On {rows:.0f} held-out examples that no choice had read, {wins:.0f} were won and {losses:.0f} lost "

@@ -95,7 +95,7 @@ def outcome(best: Mapping[str, Any], spent: Mapping[str, str], run_folder: str) 
             lines.append(f"  best     {kept}: none of {entry['num_candidates'] - 1} rewrites is better by estimate")
             lines += [f"           {line}" for line in (_labels(entry),) if line]
             continue
-        lines.append(f"  best     {_score(entry)}  {entry['instruction']!r} (step {entry['step']})")
+        lines.append(f"  best     {_score(entry)}  {entry['instruction']!r} (written after step {entry['step']})")
         lines += [f"           {line}" for line in (_labels(entry), _claim(entry["test"])) if line]
         command = f"python evaluate.py --prompts {run_folder}/log.jsonl --task {entry['task']}"
         flattered = f"chosen among {entry['num_candidates']} on these examples, which flatters its score"

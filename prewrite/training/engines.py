@@ -128,7 +128,8 @@ def reset_model(config: Config, engines: Engines) -> dict[str, Any]:
     if not all(math.isclose(found, base, rel_tol=1e-9) for found in after):
         raise RuntimeError(f"after the reset the weights are not the base model's, {base}: {ranks}")
     if engines.world.is_main:
-        print(f"the model is the base model again: {ranks}, base {base}", flush=True)
+        was = ", ".join(f"{rank['before']['weights']:.10g}" for rank in ranks)
+        print(f"the model is the base model again: sum of |w| {base:.10g} on every rank, before it {was}", flush=True)
     return {"base": base, "ranks": ranks}
 
 

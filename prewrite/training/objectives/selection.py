@@ -157,17 +157,19 @@ class Selection:
             f"race: the best {plan[0].contenders} of {len(worth)} instructions by estimate, then "
             f"{', '.join(f'{r.contenders} on {r.examples}' for r in plan)} examples; {asked} answers, {ended}"
         )
-        return max([initial, *finalists], key=lambda text: self._final_score(index, text, worth)), worth
+        shared = self.ledger.race_examples[index][: plan[-1].examples]  # some have been asked on more before
+        return max([initial, *finalists], key=lambda text: self._final_score(index, text, worth, shared)), worth
 
-    def _final_score(self, index: int, text: str, worth: Mapping[str, Estimate]) -> float:
-        """By `selection.metric` the estimate; else the run's own rewards over all race examples of the finalists."""
+    def _final_score(self, index: int, text: str, worth: Mapping[str, Estimate], shared: Sequence[Example]) -> float:
+        """By `selection.metric` the estimate; else the run's own rewards over the examples that all finalists have."""
         if self.config.selection.metric is not None:
             return worth[text].mean
         row = self.data.rows[index]
         memory, task = self.ledger.of(index), self.data.tasks[row.dataset_name]
-        verdicts = tuple(map(_failed_as_wrong, memory.dev.get(text, {}).values()))
+        known = memory.dev.get(text, {})
+        examples = [example for example in shared if example.id in known]
+        verdicts = tuple(_failed_as_wrong(known[example.id]) for example in examples)
         evaluation, total = Evaluation(text, task.name, verdicts), memory.form.get(text, 0.0)
-        examples = [example for example in self.ledger.race_examples[index] if example.id in memory.dev.get(text, {})]
         for entry in self.data.rewards:
             if entry.reward.asking is None or not self.data.asks_about(row, entry.reward.asking):
                 continue

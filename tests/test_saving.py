@@ -10,6 +10,7 @@ import pytest
 
 from prewrite.training.checkpoint import newest_whole
 from tests.launching import finish, start
+from tests.loaded import start_loaded
 from tests.test_resume import read_lines
 
 UNSHARED = ["unshare", "--user", "--map-root-user", "--mount"]
@@ -26,8 +27,11 @@ def may_mount() -> bool:
 on_a_small_disk = pytest.mark.skipif(not may_mount(), reason="no user may mount a disk here")
 
 
+SAVER = ("-m", "tests.saver")
+
+
 def saver(*arguments: object) -> list[str]:
-    return [sys.executable, "-m", "tests.saver", *map(str, arguments)]
+    return [sys.executable, *SAVER, *map(str, arguments)]
 
 
 def mounted(folder: Path, options: str, *commands: list[str]) -> list[str]:
@@ -38,7 +42,7 @@ def mounted(folder: Path, options: str, *commands: list[str]) -> list[str]:
 
 
 def test_a_save_that_is_killed_at_any_operation_costs_nothing_older(tmp_path: Path) -> None:
-    code, stdout, stderr = finish(start(saver("everywhere", tmp_path)), timeout=300)
+    code, stdout, stderr = finish(start_loaded(*SAVER, "everywhere", str(tmp_path)), timeout=300)
     assert code == 0, stderr[-3000:]
     told = [json.loads(line) for line in stdout.splitlines() if line.startswith("{")]
     kills = [line["killed at"] for line in told if "killed at" in line]
@@ -85,7 +89,7 @@ def test_a_full_disk_and_one_that_may_only_be_read_cost_nothing_older(tmp_path: 
 def test_where_one_rank_cannot_save_both_stop_and_nothing_older_is_lost(tmp_path: Path) -> None:
     """system-015"""
     store = tmp_path / "store"
-    ranks = [start(saver("fails", tmp_path, rank, store), ranks=2) for rank in (0, 1)]
+    ranks = [start_loaded(*SAVER, "fails", str(tmp_path), str(rank), str(store)) for rank in (0, 1)]
     (first, _, other), (second, _, own) = (finish(rank, timeout=300) for rank in ranks)
     assert (first, second) == (2, 2), other[-3000:] + own[-3000:]
     assert "rank 1 failed while writing a checkpoint" in other

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import sys
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -36,7 +35,8 @@ from prewrite.training.progress import Progress
 from prewrite.training.sft import SFTTrainer, SFTUpdater
 from prewrite.training.sft_data import SFTStage, load_sft_stage, rewrites_of
 from prewrite.types import TokenRow
-from tests.launching import finish, start, train_here, with_settings
+from tests.launching import finish, train_here, with_settings
+from tests.loaded import start_loaded
 from tests.test_chat_template import tokenizer
 
 CPU = torch.device("cpu")
@@ -525,8 +525,8 @@ def test_a_whole_run_imitates_without_a_sampler_and_its_output_loads(tmp_path: P
         *(f"output_dir={tmp_path}", f"policy.model={shallow_model}", "max_steps=6", "learning_rate=1e-3"),
         *("eval_steps=3", "eval_examples=16", "dev_size=16", "max_train_rows=64", "max_tokens_per_micro_batch=1024"),
     )
-    command = [sys.executable, "train.py", "--config", "configs/sft_tiny.json", *with_settings(*settings)]
-    code, stdout, stderr = finish(start(command))
+    program = start_loaded("train.py", "--config", "configs/sft_tiny.json", *with_settings(*settings))
+    code, stdout, stderr = finish(program)
     assert code == 0, stdout[-3000:] + stderr[-3000:]
     run = tmp_path / "sft_tiny"
     steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]

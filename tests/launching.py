@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 from unittest import mock
 
 import psutil
@@ -67,17 +68,32 @@ def start_nodes(
     return nodes
 
 
-def start(command: Sequence[str], *, ranks: int = 1, cwd: Path = ROOT, **environment: str) -> subprocess.Popen[str]:
-    """A process in a session of its own, in the project's root.
+class Running(Protocol):
+    """Of `subprocess.Popen[str]` what the tests use."""
 
-    Its threads are OMP_NUM_THREADS, as the tests have it, else the machine's cores are shared out over the ranks.
-    """
+    @property
+    def pid(self) -> int: ...
+    @property
+    def returncode(self) -> int | None: ...
+    def poll(self) -> int | None: ...
+    def send_signal(self, sig: int, /) -> None: ...
+    def communicate(self, *, timeout: float | None = None) -> tuple[str, str]: ...
+
+
+def own_environment(ranks: int) -> dict[str, str]:
+    """Of a program of ours: the project's root is on its path, and its threads are OMP_NUM_THREADS, as the tests have
+    it, else the machine's cores are shared out over the ranks."""
     threads = os.environ.get("OMP_NUM_THREADS") or str(max(1, (os.cpu_count() or 2) // ranks))
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": threads}
+
+
+def start(command: Sequence[str], *, ranks: int = 1, cwd: Path = ROOT, **environment: str) -> subprocess.Popen[str]:
+    """A process in a session of its own, in the project's root."""
     return subprocess.Popen(
         list(command),
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": threads, **environment},
+        env={**os.environ, **own_environment(ranks), **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -97,7 +113,7 @@ def train_here(*arguments: str) -> int:
             signal.signal(signum, handler)
 
 
-def finish(process: subprocess.Popen[str], timeout: float = 600) -> tuple[int, str, str]:
+def finish(process: Running, timeout: float = 600) -> tuple[int, str, str]:
     """(exit code, stdout, stderr); past `timeout` seconds, or the test's own, the process's session is killed."""
     try:
         stdout, stderr = process.communicate(timeout=timeout)
@@ -107,10 +123,11 @@ def finish(process: subprocess.Popen[str], timeout: float = 600) -> tuple[int, s
         if isinstance(error, subprocess.TimeoutExpired):
             raise AssertionError(f"not done in {timeout} s\n{stdout[-3000:]}\n{stderr[-3000:]}") from None
         raise
+    assert process.returncode is not None
     return process.returncode, stdout, stderr
 
 
-def descendants(process: subprocess.Popen[str]) -> list[psutil.Process]:
+def descendants(process: Running) -> list[psutil.Process]:
     """Every process that came from this one and lives now; guards, which are nobody's children, with their sessions."""
     family = psutil.Process(process.pid).children(recursive=True)
     parents = {str(one.pid) for one in family} | {str(process.pid)}

@@ -1,7 +1,7 @@
 """Saves checkpoints of a small model over and over, each in a process that is killed at another operation on a file.
 
     python -m tests.saver everywhere OUTPUT_DIR          prints a JSON line a kill: the operation, what is whole then
-    python -m tests.saver once OUTPUT_DIR                one save more, into the run folder there; or `thrice`
+    python -m tests.saver disk OUTPUT_DIR                on a disk of its own: until it is full, and where it is closed
     python -m tests.saver fails OUTPUT_DIR RANK STORE    a rank of two, of which the second cannot write its file
 
 Everything but the policy, whose weights are those of a random model without DeepSpeed, is the run's own.
@@ -10,8 +10,11 @@ Everything but the policy, whose weights are those of a random model without Dee
 import json
 import os
 import resource
+import shutil
 import signal
+import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -115,6 +118,23 @@ def save_once(output_dir: str) -> None:
     save(config, engines, step)
 
 
+def save_on_a_small_disk(output_dir: str) -> int:
+    """A save, three more with room for two and a half in all, and one where nothing may be written: its exit code."""
+
+    def remount(options: str) -> None:
+        subprocess.run(["mount", "-o", f"remount,{options}", output_dir], check=True)
+
+    save_once(output_dir)
+    used = subprocess.run(["du", "-sk", output_dir], check=True, capture_output=True, text=True).stdout.split()[0]
+    remount(f"size={int(used) * 5 // 2}k")
+    exit_code(lambda: [save_once(output_dir) for _ in range(3)])
+    print(*Path(output_dir).rglob(".step*"))
+    shutil.copytree(Path(output_dir, "run"), Path(output_dir).with_name("copy"))
+    remount("ro")
+    print("closed", file=sys.stderr, flush=True)
+    return exit_code(lambda: save_once(output_dir))
+
+
 def save_where_one_fails(output_dir: str, rank: int) -> None:
     """A save that is whole, then one in which rank 1 may write no file of more than a kilobyte."""
     config, engines = parts(output_dir, "new", World(rank, 2, torch.device("cpu")))
@@ -126,16 +146,20 @@ def save_where_one_fails(output_dir: str, rank: int) -> None:
 
 
 def main(kind: str, output_dir: str, rank: str = "0", store: str = "") -> int:
-    """Exit codes as those of train.py."""
     shared = dist.FileStore(store, 2) if store else dist.HashStore()
     dist.init_process_group("gloo", store=shared, rank=int(rank), world_size=2 if store else 1)
+    if kind == "disk":
+        return save_on_a_small_disk(output_dir)
+    if kind == "fails":
+        return exit_code(lambda: save_where_one_fails(output_dir, int(rank)))
+    assert kind == "everywhere"
+    return exit_code(lambda: kill_everywhere(output_dir))
+
+
+def exit_code(work: Callable[[], object]) -> int:
+    """As train.py tells what went wrong."""
     try:
-        if kind == "fails":
-            save_where_one_fails(output_dir, int(rank))
-        else:
-            work = {"everywhere": kill_everywhere, "once": save_once, "thrice": save_once}[kind]
-            for _ in range(3 if kind == "thrice" else 1):
-                work(output_dir)
+        work()
     except UserError as error:
         print(f"saver.py: {error}", file=sys.stderr)
         return 2

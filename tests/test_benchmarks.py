@@ -1,8 +1,6 @@
 """The benchmark scripts at a size for the CPU, and the arithmetic behind their figures."""
 
 import json
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -10,17 +8,19 @@ import pytest
 
 from scripts.benchmarks.common import PhaseMeter, TrainingFlops, parity
 from scripts.benchmarks.step import Measured, slowest_rollouts, summary
-from tests.launching import MODEL, finish, launched, start
+from tests.launching import MODEL, Running, finish
+from tests.loaded import start_loaded
 
 TINY = ("--dummy", "tiny", "--tokenizer", str(MODEL), "--kv-cache-gib", "1")
 WORKLOAD = ("--prompts", "2", "--generations", "8", "--completion", "16")
 
 
-def start_script(out: Path, data: Path, *command: str, ranks: int = 1) -> subprocess.Popen[str]:
-    return start([*command, *TINY, *WORKLOAD, "--out", str(out)], ranks=ranks, PREWRITE_DATA=str(data))
+def start_script(out: Path, data: Path, module: str, *options: str, ranks: int = 1) -> Running:
+    arguments = ("-m", module, *options, *TINY, *WORKLOAD, "--out", str(out))
+    return start_loaded(*arguments, ranks=ranks, PREWRITE_DATA=str(data))
 
 
-def finish_script(out: Path, process: subprocess.Popen[str]) -> tuple[dict, str]:
+def finish_script(out: Path, process: Running) -> tuple[dict, str]:
     code, stdout, stderr = finish(process)
     assert code == 0, stdout[-3000:] + stderr[-3000:]
     return json.loads(out.read_text()), stdout
@@ -106,7 +106,7 @@ def test_truncated_completions_of_one_length_still_differ_in_reward() -> None:
 
 @pytest.mark.slow
 def test_bench_step_on_two_ranks(tmp_path: Path, data: Path) -> None:
-    command = launched(2, "--module", "scripts.benchmarks.step", "--steps", "1", "--warmup", "1")
+    command = ("scripts.benchmarks.step", "--steps", "1", "--warmup", "1")
     out = tmp_path / "result.json"
     result, stdout = finish_script(out, start_script(out, data, *command, ranks=2))
     ours = result["step"]["PRewrite"]
@@ -137,9 +137,9 @@ def test_bench_training(tmp_path: Path, data: Path) -> None:
 def test_bench_push_and_bench_rollout(tmp_path: Path, data: Path) -> None:
     """At once: what they measure does not matter here, and each is mostly starts that keep one core busy."""
     pushed, rolled_out = tmp_path / "push.json", tmp_path / "rollout.json"
-    bench_push = start_script(pushed, data, sys.executable, "-m", "scripts.benchmarks.push", "--repeats", "1")
+    bench_push = start_script(pushed, data, "scripts.benchmarks.push", "--repeats", "1")
     options = ("--calls", "8", "--concurrency", "4", "--repeats", "1")
-    bench_rollout = start_script(rolled_out, data, sys.executable, "-m", "scripts.benchmarks.rollout", *options)
+    bench_rollout = start_script(rolled_out, data, "scripts.benchmarks.rollout", *options)
     try:
         result, _ = finish_script(pushed, bench_push)
     finally:

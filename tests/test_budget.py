@@ -1,7 +1,6 @@
 """What a run may spend: the plan before it, the count while it goes on, and the end at the limit."""
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,8 @@ from prewrite.training.objectives.selection import Selection
 from prewrite.training.progress import Progress
 from prewrite.types import Call, Example, InstructionRow, Rollout, Sample
 from tests.fault_server import FaultServer, Reply, completion
-from tests.launching import MODEL, SMALL, finish, start, train_here, with_settings
+from tests.launching import MODEL, SMALL, finish, train_here, with_settings
+from tests.loaded import start_loaded
 from tests.test_trackers import INSTALLED, check_tensorboard, check_wandb
 from tests.test_train import a_label, read_lines
 
@@ -296,8 +296,8 @@ def test_a_run_that_may_ask_half_of_what_it_wants_ends_there_with_a_best(tmp_pat
             *(f"policy.model={talkative_model}", "policy.dtype=float32", f"report_to={json.dumps(INSTALLED)}"),
             *("max_task_calls=120", "max_completion_length=48", "num_sampled=2", "eval_examples=6"),
         )
-        command = [sys.executable, "train.py", *SMALL, *with_settings(*own)]
-        code, stdout, stderr = finish(start(command, WANDB_MODE="offline"))
+        program = start_loaded("train.py", *SMALL, *with_settings(*own), WANDB_MODE="offline")
+        code, stdout, stderr = finish(program)
         used = len(server.bodies)
     assert code == 0, stdout[-3000:] + stderr[-3000:]
     assert 60 < used <= 120, "40 steps alone want 640"

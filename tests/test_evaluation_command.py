@@ -230,10 +230,12 @@ def evaluation(folder: Path) -> subprocess.Popen[str]:
 def ends_by_ctrl_c_while_the_server_starts(process: subprocess.Popen[str]) -> None:
     deadline = time.monotonic() + 300
     family = descendants(process)
-    while not any("EngineCore" in line for line in command_lines(family)):
-        assert time.monotonic() < deadline, "the server's engine has not come up"
+    while not any(re.match(r"\S+ -m vllm\.", line) for line in command_lines(family)):
+        assert time.monotonic() < deadline, "no server has been started"
         time.sleep(0.1)
         family = descendants(process)
+    time.sleep(1)  # it waits for the server by now
+    family = descendants(process)
     process.send_signal(signal.SIGINT)
     code, out, err = finish(process, timeout=60)
     assert code == 130, err

@@ -1,8 +1,7 @@
 """What was answered is never asked again: `evaluate.py` killed in the middle and started again."""
 
 import json
-import subprocess
-import sys
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,8 @@ from prewrite.errors import UserError
 from prewrite.evaluation.kept import KeptAnswers
 from prewrite.types import Call
 from tests.fault_server import FaultServer, Reply, completion, echo, query_of
-from tests.launching import finish, start
+from tests.launching import finish
+from tests.loaded import start_loaded
 from tests.test_evaluation_command import (  # noqa: F401  # the fixture
     GOOD,
     INITIAL,
@@ -52,20 +52,19 @@ def test_killed_in_the_middle_and_started_again_it_asks_only_what_is_missing(
         rows, total = run_folder / "evaluation_days.rows.jsonl", 3 * 3 * 40
         arguments = ["--prompts", str(run_folder / "log.jsonl"), "--set", "task_model.temperature=0.5"]
         arguments += ["--samples", "3", "--task", "days"]
-        command = [sys.executable, "evaluate.py", *arguments]
-        process = start(command)
+        process = start_loaded("evaluate.py", *arguments)
         deadline = time.monotonic() + 120
         while kept_lines(rows) < 20:
             assert time.monotonic() < deadline, "no answers"
             assert process.poll() is None, process.communicate()[1]
             time.sleep(0.02)
-        process.kill()
+        process.send_signal(signal.SIGKILL)
         process.communicate()
         kept, asked = kept_lines(rows), len(server.bodies)
         assert 20 <= kept < total
         with rows.open("a", encoding="utf-8") as file:
             file.write('{"query": "cut in the mid')
-        code, out, err = finish(start(command))
+        code, out, err = finish(start_loaded("evaluate.py", *arguments))
         assert code == 0, err
         assert f"{kept} of {total} answers are kept" in err
         assert len(server.bodies) - asked == total - kept + 1  # and the probe
@@ -135,12 +134,11 @@ def test_ctrl_c_says_that_the_answers_are_kept(tmp_path: Path) -> None:
     with FaultServer(stops) as server:
         (tmp_path / "list.txt").write_text("Be brief.\n")
         arguments = ["--prompts", str(tmp_path / "list.txt"), "--task", "sentiment", "--model", "task"]
-        command = [sys.executable, "evaluate.py", *arguments, "--base-url", server.base_url]
-        process: subprocess.Popen[str] = start(command)
+        process = start_loaded("evaluate.py", *arguments, "--base-url", server.base_url)
         rows = tmp_path / "evaluation_sentiment.rows.jsonl"
         while kept_lines(rows) < 5 and process.poll() is None:
             time.sleep(0.02)
-        process.send_signal(2)
+        process.send_signal(signal.SIGINT)
         code, out, err = finish(process)
     assert (code, out) == (130, "")
     assert "the same command asks only what has no answer yet" in err

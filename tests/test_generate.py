@@ -33,7 +33,8 @@ from prewrite.types import Answer
 from tests.fault_server import Behaviour, FaultServer, Reply, completion, query_of
 from tests.hub_server import HubServer
 from tests.hub_stand_in import HubStandIn
-from tests.launching import MODEL, ROOT, finish, start, train_here, with_settings
+from tests.launching import MODEL, ROOT, finish, train_here, with_settings
+from tests.loaded import start_loaded
 
 TEMPLATE = "Solve: {{ problem }}"
 
@@ -136,7 +137,7 @@ def test_killed_and_started_again_it_asks_only_what_is_missing(tmp_path: Path) -
     with FaultServer(lambda body, tried: Reply(body=adds(body, tried).body, delay=0.05)) as server:
         flags = ["--concurrency", str(concurrency), "--num-generations", "2", "--temperature", "1"]
         words = command(server, data, out, *flags)
-        process = start([sys.executable, "-m", "prewrite.generate", *words])
+        process = start_loaded("-m", "prewrite.generate", *words)
         while not kept.is_file() or len(kept.read_text().splitlines()) < 25:
             assert process.poll() is None, process.communicate()
             time.sleep(0.01)
@@ -530,8 +531,8 @@ def imitate(config: Path, rows: Path, model: str, last: Path) -> None:
         *(f"output_dir={config.parent}", f"policy.model={model}", f"data.chats={rows}", "max_steps=6", "save_steps=3"),
         *("learning_rate=1e-3", "eval_steps=3", "eval_examples=16", "max_tokens_per_micro_batch=1024"),
     )
-    command, run = [sys.executable, "train.py", "--config", str(config), *with_settings(*settings)], last.parents[1]
-    code, stdout, stderr = finish(start(command))
+    command, run = ("train.py", "--config", str(config), *with_settings(*settings)), last.parents[1]
+    code, stdout, stderr = finish(start_loaded(*command))
     assert code == 0, stdout[-3000:] + stderr[-3000:]
     steps = trained(run)
     losses = [line["dev_loss"] for line in steps if "dev_loss" in line]
@@ -545,7 +546,7 @@ def imitate(config: Path, rows: Path, model: str, last: Path) -> None:
     assert AutoModelForCausalLM.from_pretrained(last).config.num_hidden_layers == 4
 
     shutil.rmtree(last)
-    code, stdout, stderr = finish(start([*command, "--resume"]))
+    code, stdout, stderr = finish(start_loaded(*command, "--resume"))
     assert code == 0, stdout[-3000:] + stderr[-3000:]
     assert "step 6/6" in stdout
     assert "step 3/6" not in stdout

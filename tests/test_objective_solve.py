@@ -3,7 +3,6 @@
 import json
 import random
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +28,8 @@ from prewrite.training.objectives.solve import Solve
 from prewrite.training.objectives.solve_data import load_solve_data, mix, user_turn
 from prewrite.training.progress import Progress
 from prewrite.types import Example, Sample
-from tests.launching import finish, start, with_settings
+from tests.launching import finish, with_settings
+from tests.loaded import start_loaded
 from tests.test_chat_template import tokenizer
 from tests.their_files import notebook, open_r1, trl_math
 
@@ -361,8 +361,8 @@ def test_a_whole_run_learns_from_problems_without_a_task_server(tmp_path: Path, 
         *("reward_weights=[1.0,0.5,1,1,1]", "trust_remote_code=true"),
         *("policy.lora.r=4", "policy.lora.alpha=8", "beta=0.04", "learning_rate=1e-3"),
     )
-    command = [sys.executable, "train.py", "--config", "configs/solve_tiny.json", *with_settings(*settings)]
-    code, stdout, stderr = finish(start(command))
+    program = start_loaded("train.py", "--config", "configs/solve_tiny.json", *with_settings(*settings))
+    code, stdout, stderr = finish(program)
     assert code == 0, stdout[-3000:] + stderr[-3000:]
     run = tmp_path / "solve_tiny"
     assert not (run / "task_server.log").exists()

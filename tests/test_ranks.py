@@ -2,13 +2,13 @@
 
 import importlib.util
 import json
-import sys
 from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
 
-from tests.launching import finish, launched, start
+from tests.launching import finish
+from tests.loaded import start_loaded
 from tests.ranks.agreement import check_gradients, check_resets, check_same, check_weights
 
 pytestmark = pytest.mark.slow
@@ -16,9 +16,7 @@ pytestmark = pytest.mark.slow
 
 def measure(ranks: int, model: str, folder: Path) -> dict:
     out = folder / "probe.json"
-    arguments = ("tests/ranks/probe.py", model, str(out))
-    command = launched(ranks, *arguments) if ranks > 1 else [sys.executable, *arguments]
-    code, stdout, stderr = finish(start(command, ranks=ranks))
+    code, stdout, stderr = finish(start_loaded("tests/ranks/probe.py", model, str(out), ranks=ranks))
     assert code == 0, stdout[-3000:] + stderr[-3000:]
     return json.loads(out.read_text())
 

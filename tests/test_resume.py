@@ -5,7 +5,6 @@ import os
 import resource
 import shutil
 import signal
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,7 +28,8 @@ from prewrite.training.saving import _drop_old, _faults_told
 from prewrite.training.stopping import Stopping
 from prewrite.types import InstructionRow
 from tests.fault_server import FaultServer
-from tests.launching import SMALL, finish, launched, start, with_settings
+from tests.launching import SMALL, finish, with_settings
+from tests.loaded import start_loaded
 from tests.test_train import a_label, read_lines
 from tests.three_stages import check_stages, three_stages
 
@@ -214,16 +214,15 @@ def test_the_newest_checkpoint_is_the_one_of_the_latest_step(tmp_path: Path) -> 
     assert (checkpoint.step, broken) == (10, {})
 
 
-def training(ranks: int, output_dir: Path, model: str, server: FaultServer, *settings: str) -> list[str]:
-    """The command of a small run in float32 that looks, changes its requests, and saves every second step."""
+def training(output_dir: Path, model: str, server: FaultServer, *settings: str) -> list[str]:
+    """The arguments of a small run in float32 that looks, changes its requests, and saves every second step."""
     own = (
         *(f"output_dir={output_dir}", f"policy.model={model}", f"base_url={server.base_url}", "task_model.model=task"),
         *("lr_scheduler_type=linear", "warmup_steps=1"),
         *("policy.dtype=float32", "learning_rate=1e-4", "max_steps=4", "save_steps=2", "eval_steps=2", "num_sampled=1"),
         *("num_parents=2", "context_share=0.5", "beta=0.04", "sync_ref_model=true", "ref_model_sync_steps=1"),
     )
-    arguments = ["train.py", *SMALL, *with_settings(*own, *settings)]
-    return launched(ranks, *arguments) if ranks > 1 else [sys.executable, *arguments]
+    return ["train.py", *SMALL, *with_settings(*own, *settings)]
 
 
 def told(run: Path) -> dict[str, list[dict[str, Any]]]:
@@ -247,14 +246,14 @@ def test_a_run_that_is_stopped_or_killed_and_resumed_ends_as_one_that_was_not(
     """
     stages = three_stages(tmp_path) if ranks > 1 else ()
     with FaultServer(a_label) as server:
-        command = training(ranks, tmp_path / "whole", talkative_model, server, *stages)
-        code, stdout, stderr = finish(start(command, ranks=ranks))
+        command = training(tmp_path / "whole", talkative_model, server, *stages)
+        code, stdout, stderr = finish(start_loaded(*command, ranks=ranks))
         assert code == 0, stdout[-3000:] + stderr[-3000:]
         asked = len(server.bodies)
         ended = tmp_path / "ended" / "quickstart"
         saving = ("save_steps=0",) if signum == signal.SIGTERM else ()
-        command = training(ranks, tmp_path / "ended", talkative_model, server, *stages, *saving)
-        process = start(command, ranks=ranks)
+        command = training(tmp_path / "ended", talkative_model, server, *stages, *saving)
+        process = start_loaded(*command, ranks=ranks)
         deadline = time.monotonic() + 400
         # At the kill step 3 is written down and no checkpoint has it; its lines must not be there twice.
         reached = '"step": 1' if signum == signal.SIGTERM else '"step": 3'
@@ -272,7 +271,7 @@ def test_a_run_that_is_stopped_or_killed_and_resumed_ends_as_one_that_was_not(
         answered = len((ended / ANSWERS).read_bytes().splitlines())
         under_way = len(server.bodies) - asked - answered
         latest = max(path.name for path in (ended / "checkpoints").glob("step_*"))
-        code, stdout, stderr = finish(start([*command, "--resume"], ranks=ranks))
+        code, stdout, stderr = finish(start_loaded(*command, "--resume", ranks=ranks))
         assert code == 0, stdout[-3000:] + stderr[-3000:]
         # Beside what was under way, the ended run's requests are those of the whole one, and a first question a start.
         assert len(server.bodies) - 2 * asked == under_way

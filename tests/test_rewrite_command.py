@@ -1,7 +1,6 @@
 """`python -m prewrite.rewrite`: a trained rewriter in use."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,8 @@ from prewrite.rewrite.command import Written, _written, as_jsonl
 from prewrite.training.rollout import build_requests
 from prewrite.types import InstructionRow, Sample
 from tests.fault_server import FaultServer, Reply, completion
-from tests.launching import MODEL, finish, start
+from tests.launching import MODEL, finish
+from tests.loaded import start_loaded
 from tests.test_export import run_of
 
 INSTRUCTION = "Classify the sentiment of the sentence as positive or negative."
@@ -136,11 +136,9 @@ def test_an_exported_model_rewrites_with_its_runs_own_request_as_transformers_do
     assert len(rows) == 16
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps({"instruction": row}) + "\n" for row in rows))
     out = tmp_path / "rewrites.jsonl"
-    program = [sys.executable, "-m", "prewrite.rewrite", "--rewriter", str(model)]
-    program += ["--config", str(run / "config.json")]
-    code, stdout, stderr = finish(
-        start([*program, "--instructions", str(tmp_path / "rows.jsonl"), "--out", str(out)]), timeout=500
-    )
+    arguments = ["--rewriter", str(model), "--config", str(run / "config.json")]
+    arguments += ["--instructions", str(tmp_path / "rows.jsonl"), "--out", str(out)]
+    code, stdout, stderr = finish(start_loaded("-m", "prewrite.rewrite", *arguments), timeout=500)
     assert code == 0, stderr
     assert f"written: {out}" in stdout
     settings = RolloutSettings(**config["rollout"])

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from prewrite.training.checkpoint import newest_whole
 from tests.launching import finish, start
+from tests.loaded import start_loaded
 from tests.test_resume import read_lines
 
 UNSHARED = ["unshare", "--user", "--map-root-user", "--mount"]
@@ -26,19 +28,11 @@ def may_mount() -> bool:
 on_a_small_disk = pytest.mark.skipif(not may_mount(), reason="no user may mount a disk here")
 
 
-def saver(*arguments: object) -> list[str]:
-    return [sys.executable, "-m", "tests.saver", *map(str, arguments)]
-
-
-def mounted(folder: Path, options: str, *commands: list[str]) -> list[str]:
-    """The commands one after another, in a user's own view of the file system where a small disk is mounted there."""
-    folder.mkdir()
-    script = [f"mount -t tmpfs -o {options} tmpfs {folder}", *(" ".join(command) for command in commands)]
-    return [*UNSHARED, "sh", "-c", " && ".join(script)]
+SAVER = ("-m", "tests.saver")
 
 
 def test_a_save_that_is_killed_at_any_operation_costs_nothing_older(tmp_path: Path) -> None:
-    code, stdout, stderr = finish(start(saver("everywhere", tmp_path)), timeout=300)
+    code, stdout, stderr = finish(start_loaded(*SAVER, "everywhere", str(tmp_path)), timeout=300)
     assert code == 0, stderr[-3000:]
     told = [json.loads(line) for line in stdout.splitlines() if line.startswith("{")]
     kills = [line["killed at"] for line in told if "killed at" in line]
@@ -59,14 +53,9 @@ def test_a_save_that_is_killed_at_any_operation_costs_nothing_older(tmp_path: Pa
 @on_a_small_disk
 def test_a_full_disk_and_one_that_may_only_be_read_cost_nothing_older(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
-    look = ["find", str(disk), "-name", "'.step*'"]
-    again = ["{", *saver("thrice", disk), "||", "true;", "}"]
-    # Room for two checkpoints and a half.
-    cut = ["mount", "-o", f"remount,size=$(( $(du -sk {disk} | cut -f1) * 5 / 2 ))k", str(disk)]
-    copy = ["cp", "-r", str(disk / "run"), str(tmp_path / "copy")]
-    closed, once = ["mount", "-o", "remount,ro", str(disk)], saver("once", disk)
-    command = mounted(disk, "size=4m", once, cut, again, look, copy, closed, ["echo", "closed", ">&2"], once)
-    code, stdout, stderr = finish(start(command), timeout=300)
+    disk.mkdir()
+    script = f"mount -t tmpfs -o size=4m tmpfs {disk} && {shlex.join([sys.executable, *SAVER, 'disk', str(disk)])}"
+    code, stdout, stderr = finish(start([*UNSHARED, "sh", "-c", script]), timeout=300)
     assert "Traceback" not in stderr
     full, _, read_only = stderr.partition("closed\n")
     assert "cannot be written" in full
@@ -85,7 +74,7 @@ def test_a_full_disk_and_one_that_may_only_be_read_cost_nothing_older(tmp_path: 
 def test_where_one_rank_cannot_save_both_stop_and_nothing_older_is_lost(tmp_path: Path) -> None:
     """system-015"""
     store = tmp_path / "store"
-    ranks = [start(saver("fails", tmp_path, rank, store), ranks=2) for rank in (0, 1)]
+    ranks = [start_loaded(*SAVER, "fails", str(tmp_path), str(rank), str(store)) for rank in (0, 1)]
     (first, _, other), (second, _, own) = (finish(rank, timeout=300) for rank in ranks)
     assert (first, second) == (2, 2), other[-3000:] + own[-3000:]
     assert "rank 1 failed while writing a checkpoint" in other

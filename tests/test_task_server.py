@@ -34,10 +34,14 @@ time.sleep(300)
 '''])
 time.sleep(300)
 """
-PARENT_OF_TREE = """
-import os, sys, time
-from pathlib import Path
-from prewrite.engine.processes import end_guarded, start_guarded
+# The module by itself: its package would import torch.
+GUARDS = """
+import sys
+sys.path.insert(0, "prewrite/engine")
+from processes import end_guarded, start_guarded
+"""
+PARENT_OF_TREE = f"""{GUARDS}
+import os, time
 with open(sys.argv[1], "wb") as log:
     guard = start_guarded([sys.executable, "-c", sys.argv[2]], env=os.environ, log=log, grace=0.5)
 print(guard.pid, flush=True)
@@ -78,9 +82,8 @@ def test_a_parent_that_is_ended_leaves_no_process_behind(end, tmp_path):
     wait_until(lambda: not session_members(session), 30)
 
 
-DEAF_RANK = """
-import os, signal, subprocess, sys, time
-from prewrite.engine.processes import end_guarded, start_guarded
+DEAF_RANK = f"""{GUARDS}
+import os, signal, time
 signal.signal(signal.SIGTERM, lambda *_: print("asked", flush=True))
 with open(sys.argv[1], "wb") as log:
     guard = start_guarded([sys.executable, "-c", "import time; print('up', flush=True); time.sleep(300)"],

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import sys
 import time
 import zlib
 from pathlib import Path
@@ -20,6 +19,7 @@ from prewrite.training.checkpoint import newest_whole
 from prewrite.types import Call
 from tests.fault_server import FaultServer, Reply, completion, query_of
 from tests.launching import SMALL, command_lines, descendants, finish, launched, session_members, start, with_settings
+from tests.loaded import start_loaded
 from tests.test_rows import SUBJECT_ROWS, SUBJECTS, config_of, math_folder, write_lines
 
 pytestmark = pytest.mark.slow
@@ -86,7 +86,7 @@ def test_every_extra_of_the_algorithm_runs_together(tmp_path: Path, talkative_mo
     )
     with FaultServer(a_label) as server:
         endpoint = (f"base_url={server.base_url}", "task_model.model=task")
-        code, stdout, stderr = finish(start([sys.executable, "train.py", *SMALL, *with_settings(*settings, *endpoint)]))
+        code, stdout, stderr = finish(start_loaded("train.py", *SMALL, *with_settings(*settings, *endpoint)))
     assert code == 0, stdout[-3000:] + stderr[-3000:]
     first, second, third, fourth = read_lines(tmp_path / "quickstart" / "metrics.jsonl")
     assert first["kl"] == pytest.approx(0, abs=1e-3), "before the first step the policy is its reference"
@@ -136,8 +136,8 @@ def test_rows_of_every_kind_train_and_are_evaluated(
     with FaultServer(a_seven_or_a_word) as server:
         config = config_of(tmp_path, rows, **sections, task_model={"base_url": server.base_url})
         (tmp_path / "rows.json").write_text(config.model_dump_json())
-        command = [sys.executable, "train.py", "--config", str(tmp_path / "rows.json"), "--set", "run_name=rows"]
-        code, stdout, stderr = finish(start(command))
+        program = start_loaded("train.py", "--config", str(tmp_path / "rows.json"), "--set", "run_name=rows")
+        code, stdout, stderr = finish(program)
         assert code == 0, stdout[-3000:] + stderr[-3000:]
         run = tmp_path / "runs" / "rows"
         assert evaluate.main(["--prompts", str(run / "log.jsonl")]) == 0

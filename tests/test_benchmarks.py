@@ -122,7 +122,7 @@ def test_bench_step_on_two_ranks(tmp_path: Path, data: Path) -> None:
 def test_bench_training(tmp_path: Path, data: Path) -> None:
     out = tmp_path / "result.json"
     options = ("--request", "24", "--repeats", "1", "--micro-batch-tokens", "200", "--set", "policy.dtype=float32")
-    bench = start_script(out, data, sys.executable, "-m", "scripts.benchmarks.training", *options)
+    bench = start_script(out, data, "scripts.benchmarks.training", *options)
     result, stdout = finish_script(out, bench)
     shared, alone = result["training"]["shared"], result["training"]["nothing shared"]
     assert alone["positions computed"] == 16 * (24 + 16 - 1)

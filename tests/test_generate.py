@@ -33,7 +33,7 @@ from prewrite.types import Answer
 from tests.fault_server import Behaviour, FaultServer, Reply, completion, query_of
 from tests.hub_server import HubServer
 from tests.hub_stand_in import HubStandIn
-from tests.launching import MODEL, ROOT, finish, train_here, with_settings
+from tests.launching import MODEL, ROOT, finish, start, train_here, with_settings
 from tests.loaded import start_loaded
 
 TEMPLATE = "Solve: {{ problem }}"

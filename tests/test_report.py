@@ -229,6 +229,14 @@ def test_on_the_way_the_totals_of_the_stage_before_are_not_the_last_word(folder:
     assert [run.spent(name) for name in ("steps", "seconds", "task_calls")] == [2, 5, 40]
 
 
+@pytest.mark.parametrize(("kind", "missing"), [({"method": "sft"}, []), ({"objective": "solve"}, ["log", "dev"])])
+def test_a_file_that_such_a_run_does_not_write_is_not_missing(folder: Path, kind: dict, missing: list[str]) -> None:
+    for name in ("log.jsonl", "dev.jsonl", "best.json"):
+        (folder / name).unlink()
+    (folder / "config.json").write_text(json.dumps(CONFIG | kind))
+    assert read_folder(folder).faults == [f"{name}.jsonl is missing." for name in missing]
+
+
 def test_a_folder_with_one_file_alone_has_a_report(folder: Path) -> None:
     for file in folder.iterdir():
         if file.name != "config.json":

@@ -225,8 +225,8 @@ def test_finalists_are_compared_on_the_examples_that_all_of_them_have(journal: J
     selection = selection_with(task_model, journal, "Initial", eval_examples=64)
     task_model.first = frozenset(example.id for example in selection.ledger.race_examples[0][:12])
     selection.evaluate_initial(0)  # 64 examples, of which it has 12 right
-    selection.finish(1, [["One", "Two"]], calls=20)
-    assert "on 10 examples" in selection.spent["sst2"]
+    selection.finish(1, [["One", "Two"]], calls=40)
+    assert "then 2 on 10 examples" in selection.spent["sst2"]
     assert best_of(journal)["instruction"] == "Initial"
 
 

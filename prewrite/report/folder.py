@@ -12,6 +12,7 @@ from prewrite.errors import UserError
 Line = dict[str, Any]
 _LINES = ("metrics.jsonl", "log.jsonl", "dev.jsonl")
 _WHOLES = ("config.json", "best.json", "totals.json")
+_UNWRITTEN = {"sft": ("log.jsonl", "dev.jsonl", "best.json"), "solve": ("best.json",)}  # by method and objective
 
 
 @dataclass
@@ -78,6 +79,8 @@ def read_folder(path: Path) -> RunFolder:
         run.wins_losses = list(_lines(run, "wins_losses.jsonl"))
     for name in _WHOLES:
         setattr(run, name.partition(".")[0], _whole(run, path / name))
+    unwritten = [_UNWRITTEN.get(text(run.config.get(key)), ()) for key in ("method", "objective")]
+    run.faults = [fault for fault in run.faults if fault.removesuffix(" is missing.") not in sum(unwritten, ())]
     run.best = {row: entry for row, entry in run.best.items() if _is_entry(entry)}
     for file in sorted(path.glob("evaluation_*.json")):
         whole = _whole(run, file)

@@ -103,6 +103,10 @@ def test_a_text_that_may_be_empty_is_kept_by_name_a_gold_never(tmp_path: Path) -
     assert {row.fields["problem"] for row in kept} == {"", "p"}
     with pytest.raises(UserError, match="leaves such rows out, keep keeps them"):
         load_examples(task, "test")
+    write_lines(tmp_path / "rows.jsonl", [{"problem": "p", "answer": ""}, {"problem": "q", "answer": "1"}])
+    plain = made(entry | {"target": "answer", "target_from": None})
+    with pytest.raises(UserError, match="the gold must not be empty"):
+        load_examples(plain, "test", empty="keep")
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from prewrite.errors import UserError
 from prewrite.rewards import get_reward
 from prewrite.tasks import __main__ as tasks_command
 from prewrite.tasks.base import Task
+from prewrite.tasks.configured import own_tasks
 from prewrite.tasks.loading import load_examples
 from prewrite.tasks.own import task_from_settings
 from prewrite.training.objectives.rewrite_data import load_rewrite_data
@@ -90,6 +91,17 @@ def test_a_problem_that_is_a_list_of_turns_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="the column 'prompt' holds a list; a query shows texts") as caught:
         load_examples(made(entry | {"train_file": file}), "test")
     assert "(4 rows: row 1, row 2, row 3, row 4)" in str(caught.value)
+
+
+def test_a_task_of_ones_own_is_named_like_no_other(tmp_path: Path) -> None:
+    entries = [trl_math(tmp_path) | {"name": name} for name in ("GPQA", "nq", "sums", "Sums")]
+    own, faults = own_tasks([validated(CustomTaskSettings, entry, "here") for entry in entries])
+    assert "sums" in [task.name for task in own]
+    assert [fault.partition(";")[0] for fault in faults] == [
+        "custom_tasks: 'GPQA' is the name of the task gpqa-diamond here",
+        "custom_tasks: 'nq' is the name of the task nq_open here",
+        "custom_tasks: two tasks are named 'Sums'",
+    ]
 
 
 def test_a_text_that_may_be_empty_is_kept_by_name_a_gold_never(tmp_path: Path) -> None:

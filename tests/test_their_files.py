@@ -20,7 +20,7 @@ from prewrite.tasks.own import task_from_settings
 from prewrite.training.objectives.rewrite_data import load_rewrite_data
 from prewrite.training.rollout import request_turn
 from prewrite.types import Example, InstructionRow, Sample
-from tests.test_rows import config_of, math_folder, write_lines
+from tests.test_rows import SUBJECT_ROWS, config_of, math_folder, write_lines
 from tests.their_files import notebook, open_r1, trl_math
 
 TEMPLATE = {"reward_funcs": ["template_accuracy_math_reward"]}
@@ -137,6 +137,14 @@ def test_tags_that_no_reward_reads_are_left_out_and_told(
     data = load_rewrite_data(config_of(math_folder(tmp_path), [row], reward=reward))
     assert ("the tags of 1 of 1 rows do nothing and are left out, as of 'Solve it.'" in caplog.text) == is_told
     assert data.rows[0].tags == (() if is_told else tuple(tags))
+
+
+def test_rows_of_subjects_and_templates_share_a_run_each_asked_in_its_own_way(tmp_path: Path) -> None:
+    rewards = {"reward_funcs": ["template_accuracy_math_reward", "accuracy_math_reward_split"]}
+    template = {"instruction": "Do {problem}", "dataset_name": "math-500", "tags": "{problem}"}
+    data = load_rewrite_data(config_of(math_folder(tmp_path), [SUBJECT_ROWS[0], template], reward=rewards))
+    assert [data.asking_of(row).fills_tags for row in data.rows] == [False, True]
+    assert [len(data.asking_of(row).pool(row, data.train["math-500"])) for row in data.rows] == [30, 263]
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,13 @@ from prewrite.errors import UserError
 from prewrite.rewards import get_reward
 from prewrite.tasks import __main__ as tasks_command
 from prewrite.tasks.base import Task
+from prewrite.tasks.configured import own_tasks
 from prewrite.tasks.loading import load_examples
 from prewrite.tasks.own import task_from_settings
 from prewrite.training.objectives.rewrite_data import load_rewrite_data
 from prewrite.training.rollout import request_turn
 from prewrite.types import Example, InstructionRow, Sample
-from tests.test_rows import config_of, math_folder, write_lines
+from tests.test_rows import SUBJECT_ROWS, config_of, math_folder, write_lines
 from tests.their_files import notebook, open_r1, trl_math
 
 TEMPLATE = {"reward_funcs": ["template_accuracy_math_reward"]}
@@ -92,6 +93,17 @@ def test_a_problem_that_is_a_list_of_turns_is_refused(tmp_path: Path) -> None:
     assert "(4 rows: row 1, row 2, row 3, row 4)" in str(caught.value)
 
 
+def test_a_task_of_ones_own_is_named_like_no_other(tmp_path: Path) -> None:
+    entries = [trl_math(tmp_path) | {"name": name} for name in ("GPQA", "nq", "sums", "Sums")]
+    own, faults = own_tasks([validated(CustomTaskSettings, entry, "here") for entry in entries])
+    assert "sums" in [task.name for task in own]
+    assert [fault.partition(";")[0] for fault in faults] == [
+        "custom_tasks: 'GPQA' is the name of the task gpqa-diamond here",
+        "custom_tasks: 'nq' is the name of the task nq_open here",
+        "custom_tasks: two tasks are named 'Sums'",
+    ]
+
+
 def test_a_text_that_may_be_empty_is_kept_by_name_a_gold_never(tmp_path: Path) -> None:
     rows = [{"problem": "", "solution": "\\boxed{1}"}, {"problem": "p", "solution": "\\boxed{2}"}]
     entry = {**trl_math(tmp_path), "train_file": str(write_lines(tmp_path / "rows.jsonl", rows)), "test_size": 1}
@@ -103,6 +115,10 @@ def test_a_text_that_may_be_empty_is_kept_by_name_a_gold_never(tmp_path: Path) -
     assert {row.fields["problem"] for row in kept} == {"", "p"}
     with pytest.raises(UserError, match="leaves such rows out, keep keeps them"):
         load_examples(task, "test")
+    write_lines(tmp_path / "rows.jsonl", [{"problem": "p", "answer": ""}, {"problem": "q", "answer": "1"}])
+    plain = made(entry | {"target": "answer", "target_from": None})
+    with pytest.raises(UserError, match="the gold must not be empty"):
+        load_examples(plain, "test", empty="keep")
 
 
 @pytest.mark.parametrize(
@@ -121,6 +137,14 @@ def test_tags_that_no_reward_reads_are_left_out_and_told(
     data = load_rewrite_data(config_of(math_folder(tmp_path), [row], reward=reward))
     assert ("the tags of 1 of 1 rows do nothing and are left out, as of 'Solve it.'" in caplog.text) == is_told
     assert data.rows[0].tags == (() if is_told else tuple(tags))
+
+
+def test_rows_of_subjects_and_templates_share_a_run_each_asked_in_its_own_way(tmp_path: Path) -> None:
+    rewards = {"reward_funcs": ["template_accuracy_math_reward", "accuracy_math_reward_split"]}
+    template = {"instruction": "Do {problem}", "dataset_name": "math-500", "tags": "{problem}"}
+    data = load_rewrite_data(config_of(math_folder(tmp_path), [SUBJECT_ROWS[0], template], reward=rewards))
+    assert [data.asking_of(row).fills_tags for row in data.rows] == [False, True]
+    assert [len(data.asking_of(row).pool(row, data.train["math-500"])) for row in data.rows] == [30, 261]
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def test_nothing_right_is_told_honestly() -> None:
     text = report(get_task("aime24"), initial=solved([False] * 30), rank_1=solved([False] * 30)).text()
     assert "0.0 [0.0, 11.6]" in text
     assert "no instruction differs from the initial one" in text
-    assert "the true share may still be up to 11.4%" in text
+    assert "the true share may still be up to 11.6%" in text
     assert "macro-F1" not in text
     assert "recall" not in text
     assert "majority" not in text

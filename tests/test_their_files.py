@@ -14,6 +14,7 @@ from prewrite.errors import UserError
 from prewrite.rewards import get_reward
 from prewrite.tasks import __main__ as tasks_command
 from prewrite.tasks.base import Task
+from prewrite.tasks.chats import is_run_folder
 from prewrite.tasks.configured import own_tasks
 from prewrite.tasks.loading import load_examples
 from prewrite.tasks.own import task_from_settings
@@ -145,6 +146,7 @@ def test_rows_of_subjects_and_templates_share_a_run_each_asked_in_its_own_way(tm
     data = load_rewrite_data(config_of(math_folder(tmp_path), [SUBJECT_ROWS[0], template], reward=rewards))
     assert [data.asking_of(row).fills_tags for row in data.rows] == [False, True]
     assert [len(data.asking_of(row).pool(row, data.train["math-500"])) for row in data.rows] == [30, 261]
+    assert [len(data.dev_of(row)) for row in data.rows] == [10, 10], "though 19 are held out for the two"
 
 
 @pytest.mark.parametrize(
@@ -215,6 +217,8 @@ def test_check_speaks_of_a_run_whose_rewrites_are_imitated(tmp_path: Path, capsy
     (tmp_path / "sft.json").write_text(json.dumps(sft))
     assert tasks_command.main(["--check", str(tmp_path / "sft.json")]) == 0
     assert f"{run}: a run of 6 rewrites of 2 instructions" in capsys.readouterr().out
+    (run / "config.json").unlink()
+    assert not is_run_folder(run)
 
 
 def test_check_of_problems_wants_no_rewriting_examples_and_says_a_thing_once(

@@ -13,7 +13,7 @@ from prewrite.config.loading import make_config, validated
 from prewrite.errors import UserError
 from prewrite.rewards import get_reward
 from prewrite.tasks import __main__ as tasks_command
-from prewrite.tasks.base import Task
+from prewrite.tasks.base import HubSplit, Task
 from prewrite.tasks.chats import is_run_folder
 from prewrite.tasks.configured import own_tasks
 from prewrite.tasks.loading import load_examples
@@ -92,6 +92,14 @@ def test_a_problem_that_is_a_list_of_turns_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="the column 'prompt' holds a list; a query shows texts") as caught:
         load_examples(made(entry | {"train_file": file}), "test")
     assert "(4 rows: row 1, row 2, row 3, row 4)" in str(caught.value)
+
+
+def test_a_hub_of_ones_own_has_splits_and_the_local_files_that_may_stand_for_them(tmp_path: Path) -> None:
+    hub = {"dataset": "me/sums", "config": "plain", "split": "a", "test_split": "b", "revision": "v2"}
+    task = made(trl_math(tmp_path) | {"train_file": None, "hub": hub, "test_size": None})
+    for source, split, file in ((task.train, "a", "trl_math_train.jsonl"), (task.test, "b", "trl_math_test.jsonl")):
+        assert source.hub == (HubSplit("me/sums", split, "plain", "v2"),)
+        assert source.files == (file,)
 
 
 def test_a_task_of_ones_own_is_named_like_no_other(tmp_path: Path) -> None:

@@ -69,6 +69,7 @@ def test_one_file_is_cut_into_train_dev_and_a_test_that_never_moves(tmp_path: Pa
         ({"hub": {"dataset": "me/mails", "test_split": "test"}, "test_file": "b.csv"}, "test_file with hub"),
         ({"train_file": "a.csv", "test_size": 3, "target_from": "last_box"}, "for kind math"),
         ({"hub": {"name": "me/mails"}, "test_size": 3}, "hub.dataset: missing"),
+        ({"train_file": "a.csv", "test_size": 3, "labels": ["spam"]}, "a classification needs at least two"),
     ],
 )
 def test_sources_that_are_none_or_two_are_refused(settings: dict[str, Any], told: str) -> None:

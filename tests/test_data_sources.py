@@ -69,6 +69,7 @@ def test_one_file_is_cut_into_train_dev_and_a_test_that_never_moves(tmp_path: Pa
         ({"hub": {"dataset": "me/mails", "test_split": "test"}, "test_file": "b.csv"}, "test_file with hub"),
         ({"train_file": "a.csv", "test_size": 3, "target_from": "last_box"}, "for kind math"),
         ({"hub": {"name": "me/mails"}, "test_size": 3}, "hub.dataset: missing"),
+        ({"train_file": "a.csv", "test_size": 3, "labels": ["spam"]}, "a classification needs at least two"),
     ],
 )
 def test_sources_that_are_none_or_two_are_refused(settings: dict[str, Any], told: str) -> None:
@@ -178,12 +179,14 @@ def test_near_copies_are_found_and_templates_are_not() -> None:
     train = [
         example("same but for a number", LONG.replace("sixty", "fifty")),
         example("with an addition", f"Read this first, then think it over. {LONG.upper()} How far does it go?"),
+        example("inside a longer one", f"{LONG} {' '.join(f'word{n}' for n in range(40))}"),
         example("other words", LONG.replace("train", "bus").replace("travels", "goes").replace("hour", "h")),
         example("short", "How many apples does she have now?"),
         example("eight words shared", " ".join(LONG.split()[:8]) + " and so on for a very long while without any end"),
     ]
     found = [(one.id, other.id) for one, other in near_copies(train, test)]
-    assert found == [("same but for a number", "t1"), ("with an addition", "t1")]
+    copies = ["same but for a number", "with an addition", "inside a longer one"]
+    assert found == [(copy, "t1") for copy in copies]
     template = "Read the text below with care and say in one word what it is about:"
     asked = [example(str(i), f"{template} {i}") for i in range(40)]
     assert near_copies(asked[:20], asked[20:]) == []

@@ -13,7 +13,8 @@ from prewrite.config.loading import make_config, validated
 from prewrite.errors import UserError
 from prewrite.rewards import get_reward
 from prewrite.tasks import __main__ as tasks_command
-from prewrite.tasks.base import Task
+from prewrite.tasks.base import HubSplit, Task
+from prewrite.tasks.chats import is_run_folder
 from prewrite.tasks.configured import own_tasks
 from prewrite.tasks.loading import load_examples
 from prewrite.tasks.own import task_from_settings
@@ -93,6 +94,14 @@ def test_a_problem_that_is_a_list_of_turns_is_refused(tmp_path: Path) -> None:
     assert "(4 rows: row 1, row 2, row 3, row 4)" in str(caught.value)
 
 
+def test_a_hub_of_ones_own_has_splits_and_the_local_files_that_may_stand_for_them(tmp_path: Path) -> None:
+    hub = {"dataset": "me/sums", "config": "plain", "split": "a", "test_split": "b", "revision": "v2"}
+    task = made(trl_math(tmp_path) | {"train_file": None, "hub": hub, "test_size": None})
+    for source, split, file in ((task.train, "a", "trl_math_train.jsonl"), (task.test, "b", "trl_math_test.jsonl")):
+        assert source.hub == (HubSplit("me/sums", split, "plain", "v2"),)
+        assert source.files == (file,)
+
+
 def test_a_task_of_ones_own_is_named_like_no_other(tmp_path: Path) -> None:
     entries = [trl_math(tmp_path) | {"name": name} for name in ("GPQA", "nq", "sums", "Sums")]
     own, faults = own_tasks([validated(CustomTaskSettings, entry, "here") for entry in entries])
@@ -145,6 +154,7 @@ def test_rows_of_subjects_and_templates_share_a_run_each_asked_in_its_own_way(tm
     data = load_rewrite_data(config_of(math_folder(tmp_path), [SUBJECT_ROWS[0], template], reward=rewards))
     assert [data.asking_of(row).fills_tags for row in data.rows] == [False, True]
     assert [len(data.asking_of(row).pool(row, data.train["math-500"])) for row in data.rows] == [30, 261]
+    assert [len(data.dev_of(row)) for row in data.rows] == [10, 10], "though 19 are held out for the two"
 
 
 @pytest.mark.parametrize(
@@ -215,6 +225,8 @@ def test_check_speaks_of_a_run_whose_rewrites_are_imitated(tmp_path: Path, capsy
     (tmp_path / "sft.json").write_text(json.dumps(sft))
     assert tasks_command.main(["--check", str(tmp_path / "sft.json")]) == 0
     assert f"{run}: a run of 6 rewrites of 2 instructions" in capsys.readouterr().out
+    (run / "config.json").unlink()
+    assert not is_run_folder(run)
 
 
 def test_check_of_problems_wants_no_rewriting_examples_and_says_a_thing_once(

@@ -107,7 +107,7 @@ class HeadToHead:
     def _search(self, method: str, seed: int) -> dict[str, Any]:
         task, arguments = self.task, self.arguments
         name, _, budget = method.partition("@")
-        cut = {"seed": seed, "min_words": arguments.min_words}
+        cut = {"seed": seed, "words": (arguments.min_words, None)}
         cut["dev_size"] = min(arguments.dev_size, len(load_examples(task, "train", **cut)) // 2)
         servers = Servers(arguments, temperature=0.0, max_tokens=arguments.max_tokens)
         train, dev = load_examples(task, "train", **cut), load_examples(task, "dev", **cut)

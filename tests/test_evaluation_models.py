@@ -62,7 +62,7 @@ def test_a_model_is_scored_under_the_tasks_default_instruction(
     assert all("max_tokens" not in body for body in server.bodies)  # as long as the model writes
     assert query_of(server.bodies[1]).startswith(AIME.default_instruction)
     told = capsys.readouterr()
-    assert "30 examples know a share near one half to about ±16.8 points" in caplog.text
+    assert "30 examples know a share near one half to about ±18.7 points" in caplog.text
     assert "all 30 examples" in told.out
     assert "cost: 30 calls" in told.out
     assert "300 tokens in, 60 out" in told.out

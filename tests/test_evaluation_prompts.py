@@ -212,5 +212,5 @@ def test_what_the_run_chose_stands_first_then_estimates(tmp_path: Path) -> None:
 def test_a_row_name_that_is_no_text_names_no_row(tmp_path: Path) -> None:
     line = {"dataset_name": "sst2", "instruction": "Begin.", "rewrite": "Better.", "reward": 0.5}
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(line | {"row": row}) + "\n" for row in ({"a": 1}, [1])))
-    (group,) = read_prompts(tmp_path / "log.jsonl", "sst2")
+    group = read_prompts(tmp_path / "log.jsonl", "sst2")
     assert [(c.instruction, c.observations) for c in group.candidates] == [("Better.", 2)]

@@ -1,5 +1,6 @@
 """Files that a reader never sees in part."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -8,6 +9,9 @@ HALVES = "backslashreplace"  # a lone surrogate, which UTF-8 cannot say, becomes
 
 def write_whole(path: Path, text: str) -> None:
     """Writes a file by way of a neighbour and a rename: a reader sees the old text or the new, never a part."""
+    path = Path(os.path.realpath(path))  # a link stays one
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "a device or a folder is there")  # a rename would put a file in a device's place
     draft = path.with_name(path.name + ".part")
     draft.write_text(text, encoding="utf-8", errors=HALVES, newline="\n")
     os.replace(draft, path)

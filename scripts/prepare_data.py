@@ -17,8 +17,9 @@ from prewrite.errors import UserError
 from prewrite.secrets import ArgumentParser
 from prewrite.tasks import get_task
 from prewrite.tasks.base import Task
-from prewrite.tasks.files import read_instruction_rows
+from prewrite.tasks.files import instruction_row
 from prewrite.tasks.loading import load_examples
+from prewrite.writing import write_whole
 
 
 def rows_of(
@@ -27,7 +28,10 @@ def rows_of(
     """A row, or one for each value that the train examples have in `by` ("subject" or "level"). Raises UserError."""
     if unknown := [tag for tag in tags if tag not in task.fields]:
         raise UserError(f"--tags {unknown[0]}: the columns of {task.name} are {', '.join(task.fields)}")
-    row: dict[str, Any] = {"instruction": instruction or task.default_instruction, "dataset_name": task.name}
+    row: dict[str, Any] = {
+        "instruction": task.default_instruction if instruction is None else instruction,
+        "dataset_name": task.name,
+    }
     if tags:
         row["tags"] = list(tags)
     if by is None:
@@ -59,8 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.out.suffix != ".jsonl":
             raise UserError(f"--out {given.out}: give a name that ends in .jsonl")
         rows = [row for name in given.task for row in rows_of(get_task(name), **about)]
-        given.out.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-        read_instruction_rows(given.out)
+        for number, row in enumerate(rows, start=1):
+            instruction_row(row, f"row {number}")
+        write_whole(given.out, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
     except OSError as error:
         print(f"prepare_data: {given.out} cannot be written ({error.strerror})", file=sys.stderr)
         return 2

@@ -233,6 +233,11 @@ def test_a_running_endpoint_has_no_gpus_to_give(write):
     load_config(write(), ["base_url=null", gpus])
 
 
+@pytest.mark.parametrize("host", ["exa mple..com", f"{'a' * 64}.com"])
+def test_a_host_that_no_name_server_can_be_asked_for_is_refused(write, host):
+    assert "is no plain address" in refusal(write(), f"base_url=http://{host}/v1")
+
+
 def test_a_gpu_is_named_once(write):
     assert "names a GPU twice" in refusal(write(), "base_url=null", "task_model.gpus=[1,0,1]")
 

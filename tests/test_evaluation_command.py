@@ -145,6 +145,8 @@ def test_calls_that_fail_are_counted_and_past_a_share_stop(
 FAULTS = {
     "unknown task": (["--task", "sst3"], "Did you mean 'sst2'"),
     "missing prompts": (["--prompts", "missing.jsonl"], "no such file"),
+    "a name too long": (["--prompts", "x" * 5000], "no such file"),
+    "a result's name too long": (["--out", "x" * 5000], "cannot be written"),
     "nothing listens": ([], "nothing answers there"),
     "no model": (["--base-url", "http://127.0.0.1:9/v1"], "say which one too, with --model"),
     "no model folder": (["--model", "./nothing/here"], "no such folder"),
@@ -184,7 +186,9 @@ def test_an_endpoint_without_one_verdict_is_told(run_folder: Path, capsys: pytes
     with FaultServer(refuses) as server:
         point_config_at(run_folder, server.base_url)
         assert run(run_folder, "--limit", "2") == 2
-    assert "none of 2 test examples has a verdict" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "none of 2 test examples has a verdict" in told
+    assert "(the last call that failed: HTTP 400: " in told
 
 
 @pytest.mark.slow

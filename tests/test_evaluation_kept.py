@@ -154,3 +154,51 @@ def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         pytest.raises(UserError, match="could not be written"),
     ):
         KeptAnswers(path, SETTINGS, lambda: task_model).ask([Call("a")])
+
+
+def test_what_another_evaluation_paid_for_stays_in_the_file(
+    run_folder: Path,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Only the best, then all again: the first evaluation's answers to the second best are not asked anew."""
+    with FaultServer(says_good_where_told) as server:
+        point_config_at(run_folder, server.base_url)
+        assert run(run_folder) == 0
+        assert run(run_folder, "--top-k", "1") == 0
+        assert "80 more answers were kept" in capsys.readouterr().out  # of 120 in the file
+        rows = lines(run_folder / "evaluation_days.rows.jsonl")
+        assert [row.get("role") for row in rows] == ["initial"] * 40 + ["rank 1"] * 40 + [None] * 40
+        assert all(row["query"].startswith("Poor.") for row in rows[80:])
+        assert run(run_folder) == 0
+        assert len(server.bodies) == 1 + 120
+
+
+@pytest.mark.parametrize("cut", [b'{"query": "cut', '{"query": "é'.encode()[:-1]], ids=["a line", "a letter"])
+def test_a_start_that_ended_in_its_first_line_is_no_fault(tmp_path: Path, cut: bytes) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(cut)
+    with FaultServer(echo) as server, TaskModel(SETTINGS, base_url=server.base_url) as task_model:
+        KeptAnswers(path, SETTINGS, lambda: task_model).ask([Call("a")])
+        path.write_bytes(path.read_bytes() + cut)
+        assert KeptAnswers(path, SETTINGS, lambda: task_model).missing([Call("a")]) == []
+    assert [row["query"] for row in lines(path)] == ["a"]
+
+
+@pytest.mark.parametrize("place", ["folder", "link", "in a file", "long name"])
+def test_a_rows_file_that_cannot_be_written_is_told_before_anything_is_asked(
+    run_folder: Path,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+    place: str,
+) -> None:
+    rows, out = run_folder / "out.rows.jsonl", run_folder / "out.json"
+    if place == "folder":
+        rows.mkdir()
+    elif place == "link":
+        rows.symlink_to(run_folder / "missing" / "rows.jsonl")
+    else:
+        out = run_folder / "config.json" / "out.json" if place == "in a file" else run_folder / f"{'o' * 245}.json"
+    with FaultServer(says_good_where_told) as server:
+        point_config_at(run_folder, server.base_url)
+        assert run(run_folder, "--out", str(out)) == 2
+        assert server.bodies == []
+    assert "cannot be written; give a file" in capsys.readouterr().err

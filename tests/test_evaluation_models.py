@@ -62,7 +62,7 @@ def test_a_model_is_scored_under_the_tasks_default_instruction(
     assert all("max_tokens" not in body for body in server.bodies)  # as long as the model writes
     assert query_of(server.bodies[1]).startswith(AIME.default_instruction)
     told = capsys.readouterr()
-    assert "30 examples know a share near one half to about ±16.8 points" in caplog.text
+    assert "30 examples know a share near one half to about ±18.7 points" in caplog.text
     assert "all 30 examples" in told.out
     assert "cost: 30 calls" in told.out
     assert "300 tokens in, 60 out" in told.out
@@ -101,12 +101,18 @@ def test_samples_give_a_mean_and_pass_at_k(problems: Path, capsys: pytest.Captur
     assert "pass@4" in out
 
 
+def test_all_beside_another_task_is_all(problems: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with FaultServer(thinks, served=("m",)) as server:
+        assert model(server, "--task", "aime24", "--task", "all") == 2
+    assert "'all' is no task" not in capsys.readouterr().err
+
+
 def test_samples_of_a_greedy_model_are_refused(
     run_folder: Path,  # noqa: F811
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert evaluate.main(["--config", str(run_folder / "config.json"), "--task", "days", "--samples", "4"]) == 2
-    assert "would all be the same answer" in capsys.readouterr().err
+    assert "would all be the same; set it above 0" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

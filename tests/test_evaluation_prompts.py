@@ -207,3 +207,10 @@ def test_what_the_run_chose_stands_first_then_estimates(tmp_path: Path) -> None:
     for broken in ("", "[]", '{"sst2": 3}', "[" * 100_000):
         (tmp_path / "best.json").write_text(broken)
         assert texts(read_prompts(log, "sst2")) == ["c", "b", "a"]
+
+
+def test_a_row_name_that_is_no_text_names_no_row(tmp_path: Path) -> None:
+    line = {"dataset_name": "sst2", "instruction": "Begin.", "rewrite": "Better.", "reward": 0.5}
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(line | {"row": row}) + "\n" for row in ({"a": 1}, [1])))
+    group = read_prompts(tmp_path / "log.jsonl", "sst2")
+    assert [(c.instruction, c.observations) for c in group.candidates] == [("Better.", 2)]

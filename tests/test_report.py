@@ -4,6 +4,7 @@ import base64
 import hashlib
 import html
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -220,6 +221,20 @@ def test_a_torn_folder_is_told_as_far_as_it_goes(folder: Path) -> None:
     ):
         assert fault in words
     assert "There is no best.json yet" in words
+
+
+@pytest.mark.parametrize("row", [["toy"], {"toy": 1}])
+def test_a_row_name_that_is_no_text_is_no_fault_of_the_page(folder: Path, row: Any) -> None:
+    (folder / "dev.jsonl").write_text(lines([*DEV, DEV[0] | {"row": row}]))
+    assert "What was spent" in Reader(report_page(read_folder(folder))).words
+
+
+def test_a_page_takes_no_device_s_place(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever may write into its folder could rename a file over /dev/null."""
+    os.mkfifo(folder / "pipe")
+    assert main([str(folder), "--out", str(folder / "pipe")]) == 2
+    assert "a device or a folder is there" in capsys.readouterr().err
+    assert (folder / "pipe").is_fifo()
 
 
 def test_on_the_way_the_totals_of_the_stage_before_are_not_the_last_word(folder: Path) -> None:

@@ -60,7 +60,8 @@ def test_steps_of_the_run_are_shared_out_and_a_run_of_one_stage_is_its_config() 
     ("entry", "told"),
     [
         ({"data": {"dev_size": 9}}, r"stages\.1: a stage cannot set data\.dev_size; of data it may set tasks"),
-        ({"policy": {"model": "other"}}, r"stages\.1\.policy: unknown key"),
+        ({"policy": {"model": "other"}}, r"stages\.1\.policy: unknown key; it stands at the top of the config"),
+        ({"training": {"num_stage_steps": -3}}, r"stages\.1: 1 fault\n  - training\.num_stage_steps: given -3"),
         ({"training": {"max_steps": 3}}, r"training\.max_steps; of training it may set num_stage_steps"),
         ({"training": {"learning_rate": "low"}}, r"stages\.1: 1 fault\n  - training\.learning_rate: given .low"),
         ({"data": {"tasks": []}}, r"stages\.1: 1 fault\n  - data: give `tasks`"),
@@ -78,6 +79,7 @@ def test_a_fault_of_a_stage_is_told_with_its_number(entry: dict[str, Any], told:
         (["reset_model=true"], "resets nothing"),
         (["num_stages=2", "stages=[{}, {}]"], "leave it out"),
         (["num_stage_steps=2"], "one of the three"),
+        (["num_stages=3", "max_steps=2"], r"training\.max_steps is 2, shared out among 3 stages"),
     ],
 )
 def test_settings_of_stages_that_contradict_one_another(settings: list[str], told: str) -> None:

@@ -42,7 +42,7 @@ def test_a_tasks_own_sampling_is_sent_and_is_part_of_the_key():
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"samples_per_query": 4}, "would all be the same answer"),
+        ({"samples_per_query": 4}, "would all be the same; set it above 0"),
         ({"samples_per_query": 4, "temperature": 1.0, "by_task": {"sst2": {"temperature": 0.0}}}, "of 'sst2'"),
         ({"vllm_fields": False, "top_k": 20}, "`vllm_fields` alone"),
         ({"vllm_fields": False, "by_task": {"sst2": {"repetition_penalty": 1.2}}}, "of 'sst2' are sent"),

@@ -160,6 +160,11 @@ def test_rows_of_tasks_are_made_and_read_back(tmp_path, capsys):
         assert prepare_data([*wrong, "--out", str(out)]) == 2
         assert told in capsys.readouterr().err
     assert prepare_data(["--task", "gsm8k", "--out", str(tmp_path / "rows.txt")]) == 2
+    kept = out.read_text()
+    for instruction in (" ", "", "a\udce9"):  # the last is what a Latin-1 terminal's é comes as
+        assert prepare_data(["--task", "gsm8k", "--instruction", instruction, "--out", str(out)]) == 2
+        assert "row 1: the column 'instruction'" in capsys.readouterr().err
+        assert out.read_text() == kept
 
 
 @pytest.mark.parametrize(

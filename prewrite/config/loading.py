@@ -65,6 +65,11 @@ def stage_configs(config: Config, where: str = "config") -> list[Config]:
     entries = config.stages or [StageSettings()] * config.num_stages
     whole, budget = config.model_dump(exclude={"stages", "num_stages", "reset_model"}), config.budget
     found = []
+    if 0 < (most := config.training.max_steps or 0) < len(entries):
+        raise UserError(
+            f"{where}: training.max_steps is {most}, shared out among {len(entries)} stages: give at least a step for "
+            "each, or training.num_stage_steps"
+        )
     for number, entry in enumerate(entries):
         data = entry.over(whole)
         data["budget"] = data["budget"] | budget.shared_by(len(entries))
@@ -72,8 +77,10 @@ def stage_configs(config: Config, where: str = "config") -> list[Config]:
         steps = training.get("num_stage_steps")
         if (most := training.get("max_steps")) is not None:
             steps = most // len(entries) + (number < most % len(entries))
+        place = f"{where}: stages.{number}" if config.stages else where
+        validated(Config, data, place)  # so that a fault has the name under which the setting was given
         data["training"] = training | {"max_steps": steps, "num_stage_steps": None}
-        found.append(validated(Config, data, f"{where}: stages.{number}" if config.stages else where))
+        found.append(validated(Config, data, place))
     return found
 
 
@@ -178,7 +185,9 @@ def _place_of(key: str, value: object = None) -> str:
     """The end of a message about a key that is not known where it stands: its place, and what its value is there."""
     if row := moved(key):
         place, said = row.new, f"; {row.told()}"
-    elif homes := _homes(key):
+    elif (homes := _homes(key)) == [key]:
+        place, said = key, "; it stands at the top of the config, outside the sections and `stages`"
+    elif homes:
         place, which = homes[0], "the section" if len(homes) == 1 else "the sections"
         said = (
             f"; it stands in {which} {', '.join(home.partition('.')[0] for home in homes)}: write {' or '.join(homes)}"

@@ -129,7 +129,7 @@ class TaskModelSettings(Section):
         for name in ("", *self.by_task):
             own, where = self.for_task(name), f" of {name!r}" if name else ""
             if self.samples_per_query > 1 and not own.temperature:
-                yield f"`samples_per_query` with `temperature` 0{where}: they would all be the same answer"
+                yield f"`samples_per_query` with `temperature` 0{where}: they would all be the same; set it above 0"
             if not self.vllm_fields and (own.top_k > 0 or own.min_p or own.repetition_penalty != 1):
                 yield f"`top_k`, `min_p` and `repetition_penalty`{where} are sent with `vllm_fields` alone"
 
@@ -137,6 +137,7 @@ class TaskModelSettings(Section):
 def _is_plain_address(base_url: str) -> bool:
     try:
         url = urlsplit(base_url)
+        (url.hostname or "").encode("idna")  # as every connection does
         return "@" not in base_url and not url.query and url.port != 0
     except ValueError:  # what it says may repeat a password
         return False

@@ -85,10 +85,10 @@ def _evaluate(job: Job, setup: Setup, kept: KeptAnswers) -> Report | RowsReport:
     every = [question for own in questions for question in own]
     calls = [call for question in every for call in question.calls(scoring)]
     missing = kept.missing(calls)
-    if kept.num_found:
+    if num_kept := len(calls) - len(missing):
         logger.info(
             "%s: %d of %d answers are kept from an earlier start in %s (delete it to ask anew)",
-            *(job.tasks, len(calls) - len(missing), len(calls), kept.path),
+            *(job.tasks, num_kept, len(calls), kept.path),
         )
     started = time.perf_counter()
     with answers_bar(f"{job.tasks} test", len(missing), leave=True) as progress:
@@ -97,16 +97,17 @@ def _evaluate(job: Job, setup: Setup, kept: KeptAnswers) -> Report | RowsReport:
     evaluations = [[next(found) for _ in own] for own in questions]
     rows = [make_rows(part.task, part.by_role, own) for part, own in zip(job.parts, evaluations, strict=True)]
     if all(row.summary.accuracy is None for own in rows for row in own):
+        why = f" (the last call that failed: {kept.last_error})" if kept.last_error else ""
         raise UserError(
             f"task {job.tasks}: none of {sum(own[0].summary.n for own in rows)} test examples has a verdict under any "
-            f"instruction; look at the task model {setup.task_model.model} and at the gold answers"
+            f"instruction{why}; look at the task model {setup.task_model.model} and at the gold answers"
         )
     kept.finish(
         one
         for name, part, asked, answered in zip(job.names, job.parts, questions, evaluations, strict=True)
         for one in _known(name, part, asked, answered, scoring)
     )
-    cost = kept.cost() | {"seconds": time.perf_counter() - started}
+    cost = kept.cost() | {"kept": num_kept, "seconds": time.perf_counter() - started}
     is_alone = len(job.parts) == 1
     reports = [
         Report(

@@ -25,7 +25,8 @@ class KeptAnswers:
     A row of the file is known by its request: the body that would be sent, model, sampling and query in it, the choices
     and the number of the sample. A failed call is no answer, and asked again.
 
-    task_model: opens and probes the task model; called when the first call has to be made.
+    task_model: opens and probes the task model; called when the first call has to be made. last_error: of the calls
+    that stayed failed.
     """
 
     def __init__(self, path: Path, settings: TaskModelSettings, task_model: Callable[[], TaskModel]):
@@ -34,14 +35,18 @@ class KeptAnswers:
         self._is_open = False
         self._before: TaskModelStats | None = None
         self._forced_by: dict[str, Dialect | None] = {}  # by the requests that had choices
-        for row in read_rows(path) if path.is_file() and path.stat().st_size else ():
+        self._queries: dict[str, str | None] = {}
+        self.last_error: str | None = None
+        if not path.is_file():
+            return
+        has_whole_lines = b"\n" in path.read_bytes()  # else it ended in its first one
+        for row in read_rows(path) if has_whole_lines else ():
             if isinstance(row.get("answer"), str) and isinstance(row.get("request"), str):
                 self._answers[row["request"]] = Answer(row["answer"], finish_reason=row.get("finish_reason"))
+                self._queries[row["request"]] = row.get("query")
                 if "forced_by" in row:
                     self._forced_by[row["request"]] = row["forced_by"]
-        self.num_found = len(self._answers)
-        if self.num_found:
-            self._write(self._short(key, answer) for key, answer in self._answers.items())  # whole lines again
+        self._write(self._short(key) for key in self._answers)  # whole lines again
 
     def ask(self, calls: Sequence[Call], *, progress: Progress | None = None) -> list[Answer]:
         """The answers, in order. Raises what `TaskModel.ask` raises; what was answered until then is in the file."""
@@ -52,12 +57,12 @@ class KeptAnswers:
         def keep(call: Call, answer: Answer) -> None:
             key = self._key(call)
             if answer.text is None:
-                failed[key] = answer
+                failed[key], self.last_error = answer, answer.error
             elif key not in self._answers:
-                self._answers[key] = answer
+                self._answers[key], self._queries[key] = answer, call.query
                 if call.choices and model is not None:
                     self._forced_by[key] = model.dialect
-                append_line(self.path, _json({"query": call.query} | self._short(key, answer)))
+                append_line(self.path, _json(self._short(key)))
 
         if model is not None:
             try:
@@ -91,12 +96,11 @@ class KeptAnswers:
             self._task_model().check_failure_share()
 
     def cost(self) -> dict[str, float]:
-        """What was spent since this was made, beside the answers that were there."""
+        """What was spent since this was made."""
         stats = replace(self._task_model().stats) if self._is_open else TaskModelStats()
         before = self._before or stats
         return {
             "calls": stats.calls - before.calls,
-            "kept": self.num_found,
             "prompt_tokens": stats.prompt_tokens - before.prompt_tokens,
             "completion_tokens": stats.completion_tokens - before.completion_tokens,
         }
@@ -106,12 +110,12 @@ class KeptAnswers:
         return [call for call in calls if self._key(call) not in self._answers]
 
     def finish(self, rows: Iterable[tuple[Call, Mapping[str, Any]]]) -> None:
-        """Writes the file anew, whole: for each call what is known of its row, with the query and the answer."""
-        self._write(
-            {**known, "query": call.query, **self._short(key, self._answers.get(key, Answer(None)))}
-            for call, known in rows
-            for key in [self._key(call)]
-        )
+        """Writes the file anew, whole: for each call what is known of its row, with the query and the answer; then the
+        answers to other calls, which an earlier evaluation paid for."""
+        asked = [(self._key(call), {**known, "query": call.query}) for call, known in rows]
+        others = self._answers.keys() - {key for key, _ in asked}
+        earlier = [(key, {}) for key in self._answers if key in others]
+        self._write(known | self._short(key) for key, known in [*asked, *earlier])
 
     def answer(self, call: Call) -> str | None:
         """What was answered; None for a failed call."""
@@ -123,9 +127,11 @@ class KeptAnswers:
         asked = json.dumps([body, call.choices, call.sample_index], sort_keys=True)
         return hashlib.sha256(asked.encode()).hexdigest()[:24]
 
-    def _short(self, key: str, answer: Answer) -> dict[str, Any]:
+    def _short(self, key: str) -> dict[str, Any]:
+        answer = self._answers.get(key, Answer(None))
         forced = {"forced_by": self._forced_by[key]} if key in self._forced_by else {}
-        return {"answer": answer.text, "finish_reason": answer.finish_reason, **forced, "request": key}
+        query = {"query": self._queries[key]} if key in self._queries else {}
+        return query | {"answer": answer.text, "finish_reason": answer.finish_reason, **forced, "request": key}
 
     def _write(self, rows: Iterable[Mapping[str, Any]]) -> None:
         write_whole(self.path, "".join(_json(row) + "\n" for row in rows))

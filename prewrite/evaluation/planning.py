@@ -72,7 +72,12 @@ class Job:
     @property
     def rows_file(self) -> Path:
         """Where each answer is kept."""
-        return self.out.with_name(f"{self.out.stem}.rows.jsonl")
+        return rows_file(self.out)
+
+
+def rows_file(out: Path) -> Path:
+    """The file of answers beside a report."""
+    return out.with_name(f"{out.stem}.rows.jsonl")
 
 
 @dataclass(frozen=True)
@@ -110,7 +115,7 @@ def make_plan(arguments: argparse.Namespace, *, will_be_rewritten: bool = False)
         jobs.append(Job(parts, _result_file(arguments, tasks, files, setup, number)))
     if not jobs and not will_be_rewritten:
         raise UserError("the prompts hold only the initial instruction; nothing is to be compared")
-    if len(jobs) > 1 and arguments.out is not None and not arguments.out.is_dir():
+    if len(jobs) > 1 and arguments.out is not None and not os.path.isdir(arguments.out):
         raise UserError(f"{arguments.out}: there are {len(jobs)} results; give a folder that exists, with --out")
     return Plan(setup, jobs)
 
@@ -149,7 +154,7 @@ def _grouped(arguments: argparse.Namespace, setup: Setup, files: Sequence[Path])
         top_k = arguments.top_k
         return [[one] for task in tasks for one in compared_together(files, task.name, top_k, setup.canonical)]
     by_task = [read_prompts(files[0], task.name, setup.canonical) for task in tasks]
-    is_own_choice = arguments.task not in ([], ["all"])
+    is_own_choice = arguments.task and "all" not in arguments.task
     return [
         [_of_a_file(group, arguments.top_k, len(groups)) for group in groups]
         for groups in (by_task if is_own_choice else [[group for groups in by_task for group in groups]])
@@ -179,7 +184,7 @@ def _part(
 def _tasks(arguments: argparse.Namespace, setup: Setup, named: Sequence[str]) -> list[Task]:
     """The tasks asked for; named: those that the prompts are for."""
     names: list[str] = arguments.task
-    if not names or names == ["all"]:
+    if not names or "all" in names:
         everything = [*setup.own_tasks, *TASKS]
         names = list(named) if arguments.prompts else everything if names else []
     if not names:
@@ -198,7 +203,7 @@ def _result_file(
     limited = f"_first_{arguments.limit}" if arguments.limit else ""
     name = f"evaluation_{'_'.join(tasks)}{limited}{f'_{number}' if number > 1 else ''}.json"
     if arguments.out is not None:
-        out = arguments.out / name if arguments.out.is_dir() else arguments.out
+        out = arguments.out / name if os.path.isdir(arguments.out) else arguments.out
     elif arguments.prompts:
         first: Path = arguments.prompts[0]
         out = (first if first.is_dir() else first.parent) / name
@@ -207,10 +212,24 @@ def _result_file(
         with contextlib.suppress(OSError):  # told below
             folder.mkdir(parents=True, exist_ok=True)
         out = folder / name
-    is_taken = os.path.lexists(out) and (out.is_symlink() or not out.is_file())  # a rename would replace a device
-    if is_taken or not os.access(out.parent, os.W_OK):
-        raise UserError(f"{out}: cannot be written; give a file in a folder that exists and is writable, with --out")
+    for file in (out, rows_file(out)):
+        if not _can_be_written(file):
+            raise UserError(
+                f"{file}: cannot be written; give a file in a folder that exists and is writable, with --out"
+            )
     return out
+
+
+def _can_be_written(path: Path) -> bool:
+    """Whether a file can be put there. None is put over a device, a link or a folder."""
+    try:
+        os.stat(f"{path}.part", follow_symlinks=False)  # `write_whole`'s
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError):  # its name is too long, or it would lie in a file
+        return False
+    is_taken = os.path.lexists(path) and (os.path.islink(path) or not os.path.isfile(path))
+    return not is_taken and os.path.isdir(path.parent) and os.access(path.parent, os.W_OK)
 
 
 def _roles(prompts: Prompts | None, task: Task) -> dict[str, Candidate]:

@@ -175,7 +175,7 @@ def _read_log(path: Path, lines: list[dict[str, Any]], task: str, canonical: Cal
                 _row(line, canonical(_text(line, "dataset_name", path, number)), f"{path}: row {number}"),
                 instruction=_text(line, "instruction", path, number).strip(),
             ),
-            line.get("row"),
+            name if isinstance(name := line.get("row"), str) else None,
             _text(line, "rewrite", path, number).strip(),
             finite(line.get("reward")),
         )

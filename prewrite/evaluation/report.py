@@ -109,8 +109,9 @@ class Report:
 
 
 def cost_line(cost: Mapping[str, float]) -> str:
-    """What was asked, as `KeptAnswers.cost` counts it, and the seconds it took."""
-    calls, kept, given, written, seconds = cost.values()
+    """What was asked, as `KeptAnswers.cost` counts it, what was kept, and the seconds it took."""
+    names = ("calls", "kept", "prompt_tokens", "completion_tokens", "seconds")
+    calls, kept, given, written, seconds = (cost[name] for name in names)
     return (
         f"- cost: {calls:,.0f} calls ({kept:,.0f} more answers were kept from an earlier start), {given:,.0f} tokens "
         f"in, {written:,.0f} out, {seconds:,.0f} s."

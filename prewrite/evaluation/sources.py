@@ -1,5 +1,6 @@
 """All that `evaluate.py --prompts` was given: files and folders, and what of them is compared together."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +16,8 @@ def prompt_files(given: Sequence[Path]) -> list[Path]:
     """The files, with folders replaced: a run's by its log, a folder of runs by the log of each. Raises UserError."""
     files: list[Path] = []
     for path in given:
-        if not path.is_dir():
-            if not path.exists():
+        if not os.path.isdir(path):  # not Path.is_dir, which raises for a name too long
+            if not os.path.exists(path):
                 raise UserError(
                     f"{path}: there is no such file; give a run's folder or log.jsonl, or a list of instructions"
                 )

@@ -66,7 +66,7 @@ class RunFolder:
 def read_folder(path: Path) -> RunFolder:
     """Reads a run folder. Raises UserError where nothing in it is a run's."""
     path = path.absolute()
-    found = [name for name in (*_LINES, *_WHOLES) if (path / name).is_file()]
+    found = [name for name in (*_LINES, *_WHOLES) if os.path.isfile(path / name)]
     if not found:
         raise UserError(
             f"{path}: no run folder; one holds {', '.join((*_LINES, *_WHOLES))}, as train.py writes them to "

@@ -246,7 +246,7 @@ def spending(run: RunFolder) -> list[tuple[str, float]]:
     tests: dict[tuple[Any, str], int] = {}
     purposes = {"initial": looks, "kept": looks, "greedy": looks, "sampled": looks, "race": races, "test": tests}
     for line in run.dev:
-        key, role = (line.get("row"), text(line.get("rewrite"))), text(line.get("role"))
+        key, role = (text(line.get("row")), text(line.get("rewrite"))), text(line.get("role"))
         if role in purposes:
             purposes[role][key] = max(purposes[role].get(key, 0), asked_on(line))
     race = sum(max(0, asked - looks.get(key, 0)) for key, asked in races.items())

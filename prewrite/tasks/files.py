@@ -171,15 +171,19 @@ def _plain_text(value: object) -> str | None:
     return str(value) if isinstance(value, int | float | Decimal) else None
 
 
-def _read_text(path: Path) -> str:
+def _read_text(path: Path, *, may_break_off: bool = False) -> str:
+    content = path.read_bytes()
     try:
-        return path.read_bytes().decode("utf-8-sig")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
+        if may_break_off and error.reason == "unexpected end of data":  # in the middle of a letter
+            return content.decode("utf-8-sig", "replace")
         raise UserError(f"{path}: byte {error.start} is not UTF-8. Save the file as UTF-8.") from error
 
 
 def _read_jsonl(path: Path) -> list[tuple[int, dict[str, Any]]]:
-    lines = _read_text(path).split("\n")  # not splitlines: U+2028 and the like may stand inside a JSON string
+    text = _read_text(path, may_break_off=True)
+    lines = text.split("\n")  # not splitlines: U+2028 and the like may stand inside a JSON string
     rows = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():

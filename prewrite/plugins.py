@@ -85,6 +85,6 @@ def _module_of(what: str, name: str, kind: str) -> tuple[ModuleType, str]:
     except SyntaxError as error:
         raise UserError(f"{what} {name!r}: {module_name} is no Python: {error}.") from error
     except (Exception, SystemExit) as error:
-        if isinstance(error, ModuleNotFoundError) and error.name and module_name.startswith(error.name):
+        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
             raise UserError(f"{what} {name!r}: there is no module {module_name!r} on the Python path.") from error
         raise UserError(_told(f"{what} {name!r}", error)) from error

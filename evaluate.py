@@ -34,10 +34,10 @@ def _evaluate(parsed: argparse.Namespace) -> None:
     from prewrite.evaluation.planning import make_plan
     from prewrite.writing import write_whole
 
-    if parsed.rewriter and len(parsed.prompts) != 1:
+    if parsed.rewriter is not None and len(parsed.prompts) != 1:
         raise UserError("--rewriter rewrites the instructions of one list: give one file with --prompts")
-    plan = make_plan(parsed, will_be_rewritten=bool(parsed.rewriter))
-    if parsed.rewriter:
+    plan = make_plan(parsed, will_be_rewritten=parsed.rewriter is not None)
+    if parsed.rewriter is not None:
         from prewrite.rewrite.command import rewrite_prompts
 
         parsed.prompts = [rewrite_prompts(parsed.rewriter, parsed.prompts[0])]

@@ -22,6 +22,10 @@ def own_function(what: str, name: str, num_arguments: int | None = None) -> Call
     """
     module, function_name = _module_of(what, name, "function")
     function = getattr(module, function_name, None)
+    if callable(function) and not inspect.isfunction(function):
+        raise UserError(
+            f"{what} {name!r}: it is a {type(function).__name__}, not a function; write a `def` that calls it."
+        )
     if not inspect.isfunction(function):
         hint = did_you_mean(function_name, dict(inspect.getmembers(module, inspect.isfunction)))
         raise UserError(f"{what} {name!r}: the module {module.__name__} has no function {function_name!r}.{hint}")
@@ -60,25 +64,27 @@ def faults_told(whose: str) -> Iterator[None]:
         yield
     except (UserError, RankFailure):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if not whose:
             raise
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        raise UserError(
-            f"{whose}: it raised {type(error).__name__}: {error} ({place.filename}, line {place.lineno})."
-        ) from error
+        raise UserError(_told(whose, error)) from error
+
+
+def _told(whose: str, error: BaseException) -> str:
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
+    return f"{whose}: it raised {type(error).__name__}: {error} ({frames[-1].filename}, line {frames[-1].lineno})."
 
 
 def _module_of(what: str, name: str, kind: str) -> tuple[ModuleType, str]:
     """(the module that `package.module:name` says, the name in it)."""
     module_name, _, own_name = name.partition(":")
-    if not module_name or not own_name:
+    if not own_name or not all(map(str.isidentifier, module_name.split("."))):
         raise UserError(f"{what} {name!r}: a {what} of your own is named package.module:{kind}.")
     try:
         return importlib.import_module(module_name), own_name
     except SyntaxError as error:
         raise UserError(f"{what} {name!r}: {module_name} is no Python: {error}.") from error
-    except ModuleNotFoundError as error:
-        if error.name is None or not module_name.startswith(error.name):
-            raise  # the module is there; what it imports is not
-        raise UserError(f"{what} {name!r}: there is no module {module_name!r} on the Python path.") from error
+    except (Exception, SystemExit) as error:
+        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
+            raise UserError(f"{what} {name!r}: there is no module {module_name!r} on the Python path.") from error
+        raise UserError(_told(f"{what} {name!r}", error)) from error

@@ -7,6 +7,11 @@ from pathlib import Path
 HALVES = "backslashreplace"  # a lone surrogate, which UTF-8 cannot say, becomes JSON's own escape of it
 
 
+def has_half_character(text: str) -> bool:
+    """Whether it holds a lone surrogate, as half an emoji in a JSON escape: no tokenizer takes it."""
+    return any("\ud800" <= character <= "\udfff" for character in text)
+
+
 def write_whole(path: Path, text: str) -> None:
     """Writes a file by way of a neighbour and a rename: a reader sees the old text or the new, never a part."""
     path = Path(os.path.realpath(path))  # a link stays one

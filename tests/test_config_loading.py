@@ -238,6 +238,23 @@ def test_a_host_that_no_name_server_can_be_asked_for_is_refused(write, host):
     assert "is no plain address" in refusal(write(), f"base_url=http://{host}/v1")
 
 
+@pytest.mark.parametrize("address", ["localhost:8000", "", "http://", "http://host/v1 ", "ftp://host/v1", "host"])
+def test_an_endpoint_is_a_whole_address(write, address):
+    assert "no plain address, as http://host:8000/v1" in refusal(write(task_model={"base_url": address}))
+
+
+def test_a_model_has_a_name(write):
+    assert "policy.model: given" in refusal(write(policy={"model": ""}))
+    assert "task_model.model is empty" in refusal(write(task_model={"model": " "}))
+
+
+def test_half_a_character_is_told_with_its_place(write):
+    path = write(data={"instruction": "Say \ud83d."}, custom_tasks=[{"name": "\udcff"}])
+    assert f"config {path}: data.instruction, custom_tasks.0.name: half a character" in refusal(path)
+    assert "the key \\udcff: half a character" in refusal(write(**{"\udcff": 1}))
+    assert "run_name: half a character" in refusal(write(), "run_name=\udcff")  # bytes of a command line, no UTF-8
+
+
 def test_a_gpu_is_named_once(write):
     assert "names a GPU twice" in refusal(write(), "base_url=null", "task_model.gpus=[1,0,1]")
 

@@ -54,7 +54,7 @@ def test_one_file_is_cut_into_train_dev_and_a_test_that_never_moves(tmp_path: Pa
         assert load_examples(task, "test", seed=seed) == test
     assert "no official split" in label_of_test(task, None)
     assert ids(test) != {f"mail {i}" for i in range(10)}, "the first rows of a sorted file are no fair test"
-    with pytest.raises(UserError, match="test_size, with 30 different rows"):
+    with pytest.raises(UserError, match=r"mails\.jsonl: test_size cuts off all of its 30 different rows"):
         load_examples(own_task(train_file=str(tmp_path / "mails.jsonl"), test_size=30), "train", dev_size=1)
 
 
@@ -87,6 +87,15 @@ def test_the_last_box_of_a_solution_is_the_gold_and_rows_without_one_are_counted
     (example,) = load_examples(own_task(**math, **files, target_from="last_box"), "test")
     assert (example.target, example.solution) == ("\\frac{1}{2}", solutions[0])
     assert "4 of 6 rows are left out: no box in the column 'solution'" in caplog.text
+    files["train_file"] = write_rows(tmp_path / "none.jsonl", [row | {"solution": "nothing"} for row in rows])
+    with pytest.raises(UserError, match="all 6 rows are left out: no box in the column 'solution'"):
+        load_examples(own_task(**math, **files, target_from="last_box"), "test")
+
+
+def test_half_a_character_in_a_row_is_refused_with_its_place(tmp_path: Path) -> None:
+    (tmp_path / "mails.jsonl").write_text('{"text": "a \\ud83d b", "label": "spam"}\n')
+    with pytest.raises(UserError, match=r"mails.jsonl: row 1: the column 'text' holds half a character"):
+        load_examples(own_task(train_file=str(tmp_path / "mails.jsonl"), test_size=1), "test")
 
 
 HUB = {

@@ -120,6 +120,26 @@ def test_check_tells_the_faults_of_every_row_at_once(tmp_path: Path, capsys: pyt
     assert "math-500: the tags author are no columns of it; they are problem, subject, level" in told
 
 
+def test_check_counts_golds_that_are_prose(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    golds = ["\\frac{1}{2}", "12", "there are none of them left at all"]
+    rows = [{"problem": f"p{i}", "answer": golds[i % 3]} for i in range(90)]
+    write_lines(tmp_path / "rows.jsonl", rows)
+    config = json.loads((ROOT / "configs" / "own_task.json").read_text())
+    (task,) = config["custom_tasks"]
+    for key in ("labels", "test_file"):
+        del task[key]
+    task |= {"kind": "math", "fields": {"problem": "Problem"}, "target": "answer", "test_size": 30}
+    task |= {"train_file": str(tmp_path / "rows.jsonl")}
+    config["data"]["dev_size"], config["policy"]["model"] = 20, "a/b"
+    config["task_model"] |= {"base_url": "http://host/v1"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert tasks_command.main(["--check", str(tmp_path / "config.json")]) == 0
+    told = capsys.readouterr().out
+    assert "test: of the first 30 golds" in told
+    assert "cannot be read as mathematics and give no verdict" in told
+    assert "'there are none of them left at all'" in told
+
+
 def test_check_tells_the_sizes_and_the_labels_of_a_config_that_is_fine(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

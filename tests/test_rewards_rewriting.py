@@ -245,6 +245,49 @@ def test_a_users_own_function():
         score_completions(f"{__name__}:shouting", ["A"], [ROW], facto=2.0)
 
 
+def nothing(samples, rows):
+    return None
+
+
+def too_large(samples, rows):
+    return [10**400] * len(samples)
+
+
+def leaves(samples, rows):
+    raise SystemExit(0)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("nothing", "it returned a NoneType; it must be a list of scores"),
+        ("too_large", "a score is a finite number"),
+        ("leaves", r"it raised SystemExit: 0 \(.*test_rewards_rewriting.py, line"),
+    ],
+)
+def test_what_is_no_list_of_scores_is_told(name, told):
+    with pytest.raises(UserError, match=told):
+        score_completions(f"{__name__}:{name}", ["A"], [ROW])
+
+
+def test_none_for_a_list_is_told_before_a_model_loads():
+    with pytest.raises(UserError, match="it returned a NoneType"):
+        get_reward(f"{__name__}:nothing").check_parameters({})
+
+
+@pytest.mark.parametrize("code", ["raise ValueError('boom')", "raise SystemExit(3)", "import no_such_library"])
+def test_a_module_that_cannot_be_imported_is_told_with_its_line(code, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "own_faulty.py").write_text(code)
+    with pytest.raises(UserError, match=r"reward 'own_faulty:f': it raised \w+: .* \(.*own_faulty.py, line 1\)"):
+        get_reward("own_faulty:f")
+
+
+def test_a_name_from_a_package_above_is_refused():
+    with pytest.raises(UserError, match=r"is named package\.module:function"):
+        get_reward(".own:f")
+
+
 def test_score_completions_says_what_it_needs():
     with pytest.raises(UserError, match="evaluations="):
         score_completions("accuracy_math_reward", ["x"], [ROW])

@@ -55,6 +55,8 @@ def test_what_cannot_be_called_is_told():
         score("none_at_all", ["a"], [{}])
     with pytest.raises(UserError, match=r"breaks: it raised TypeError: .*trl_rewards.py, line"):
         score("breaks", ["a"], [{}])
+    with pytest.raises(UserError, match=r"in_part.: it is a partial, not a function; write a `def`"):
+        get_reward("tests.trl_rewards:in_part")
     with pytest.raises(UserError, match="'scale' is no parameter of it"):
         score("long_ones", ["a"], [{}], scale=2)
 
@@ -110,10 +112,38 @@ def test_a_reward_of_answers_is_tried_on_a_file_with_verdicts(tmp_path, capsys):
     assert lines_of(capsys, "accuracy_math_reward", str(path)) == [
         "     0.5  Add.", "       -  Do.", "mean 0.5 over 1; 1 without a verdict, or another reward's",
     ]  # fmt: skip
-    for row, told in (({"verdicts": 5}, "`verdicts` is no list"), ({"verdicts": [True]}, "the column `dataset_name`")):
-        path.write_text(json.dumps({"completion": "Add.", "instruction": "Sum."} | row), encoding="utf-8")
-        assert main(["accuracy_math_reward", str(path)]) == 2
-        assert told in capsys.readouterr().err
+    csv = tmp_path / "rows.csv"
+    csv.write_text('completion,instruction,dataset_name,verdicts\nAdd.,Sum.,gsm8k,"[true, false]"\n', encoding="utf-8")
+    assert lines_of(capsys, "accuracy_math_reward", str(csv))[-1] == "mean 0.5 over 1"
+
+
+@pytest.mark.parametrize(
+    ("reward", "row", "told"),
+    [
+        ("accuracy_math_reward", {"verdicts": 5}, "`verdicts` is no list"),
+        ("accuracy_math_reward", {"verdicts": "true"}, "`verdicts` is no list"),
+        ("accuracy_math_reward", {"verdicts": {"correct": True}}, "`verdicts` is no list"),
+        ("accuracy_math_reward", {"verdicts": ["true"]}, "`correct` is true, false or null"),
+        ("accuracy_math_reward", {"verdicts": [{"correct": True, "f1": "0.5"}]}, "and `f1` a number"),
+        ("accuracy_math_reward", {"verdicts": [True]}, "the column `dataset_name`"),
+        ("f1_nq_open_instruction_prewrite_reward", {"verdicts": [True]}, "must be objects with f1 too"),
+        (
+            "f1_classification_reward",
+            {"verdicts": [True], "dataset_name": "sst2"},
+            "must be objects with target too",
+        ),
+        (
+            "f1_classification_reward",
+            {"verdicts": [{"correct": True, "target": "good"}], "dataset_name": "sst2"},
+            "'good' is none of the labels ['negative', 'positive']",
+        ),
+    ],
+)
+def test_verdicts_that_cannot_be_read_are_told(tmp_path, capsys, reward, row, told):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({"completion": "Add.", "instruction": "Sum."} | row), encoding="utf-8")
+    assert main([reward, str(path)]) == 2
+    assert told in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from prewrite.rewrite.command import Written, _written, as_jsonl
 from prewrite.training.rollout import build_requests
 from prewrite.types import InstructionRow, Sample
 from tests.fault_server import FaultServer, Reply, completion
-from tests.launching import MODEL, finish
+from tests.launching import MODEL, ROOT, finish
 from tests.loaded import start_loaded
 from tests.test_export import run_of
 
@@ -56,6 +56,12 @@ def test_rewrites_are_cleaned_and_faults_left_out_as_in_training(tmp_path):
         (["--instructions", "Do it.", "--set", "rollout.temperature=1"], "there is no config to set it in"),
         (["--instructions", "Do it.", "--config", "nowhere.json"], "cannot be read"),
         (["--instructions", "Do it.", "--out", "/nowhere/x.jsonl"], "cannot be written"),
+        (["--instructions", "Do \udcff."], "--instructions: the column 'instruction' holds half a character"),
+        (["--instructions", "tests"], "'tests' is there, and no .jsonl, .csv, .parquet file"),
+        (["--instructions", "Do it.", "--rewriter", ""], "--rewriter '': give a model's folder"),
+        (["--instructions", "Do it.", "--rewriter", "m" * 300], "there is no such folder"),
+        (["--instructions", "Do it.", "--rewriter", "NO_WEIGHTS"], "holds no weights"),
+        (["--instructions", "Do it.", "--rewriter", "NO_TOKENIZER"], "tokenizer"),
         (["--instructions", "Do it."], "nowhere/model"),
     ],
 )
@@ -63,7 +69,13 @@ def test_faults_are_one_message_before_a_model_loads(tmp_path, capsys, monkeypat
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # read at import
     bad = tmp_path / "bad.jsonl"
     bad.write_text('{"text": "x"}\n', encoding="utf-8")
-    given = [str(bad) if word == "BAD" else word for word in arguments]
+    places = {"BAD": bad, "NO_WEIGHTS": tmp_path / "bare", "NO_TOKENIZER": tmp_path / "mute"}
+    for folder in (places["NO_WEIGHTS"], places["NO_TOKENIZER"]):
+        folder.mkdir()
+        (folder / "config.json").write_text('{"model_type": "llama"}')
+    (places["NO_TOKENIZER"] / "model.safetensors").write_bytes(b"")
+    given = [str(places.get(word, word)) for word in arguments]
+    monkeypatch.chdir(ROOT)
     assert main(["--rewriter", "nowhere/model", "--out", str(tmp_path / "out.jsonl"), *given]) == 2
     out, err = capsys.readouterr()
     assert said in err
@@ -98,6 +110,19 @@ def test_evaluate_rewrites_and_shows_before_and_after(tmp_path, monkeypatch, cap
     given = ["--rewriter", "CKPT", "--prompts", str(tmp_path / "list.txt"), "--task", "sentiment"]
     assert evaluate.main([*given, "--model", "task", "--base-url", "http://127.0.0.1:9/v1"]) == 2
     assert "--rewriter rewrites a list" in capsys.readouterr().err
+    given = [
+        "--rewriter",
+        "",
+        "--prompts",
+        str(tmp_path / "rows.jsonl"),
+        "--model",
+        "task",
+        "--base-url",
+        "http://h/v1",
+    ]
+    monkeypatch.undo()
+    assert evaluate.main(given) == 2
+    assert "--rewriter '': give a model's folder" in capsys.readouterr().err
 
 
 PLACES = ("France", "Italy", "Spain", "Japan", "Peru", "Kenya", "Egypt", "Cuba", "Chile", "India", "Nepal", "Norway")

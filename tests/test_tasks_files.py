@@ -79,6 +79,12 @@ def test_a_missing_file(tmp_path):
         read_rows(tmp_path / "absent.jsonl")
 
 
+def test_half_a_character_is_refused_in_every_column(tmp_path):
+    row = {"instruction": "Say it.", "dataset_name": "sst2", "information": "\ud83d"}
+    with pytest.raises(UserError, match="row 1: the column 'information' holds half a character"):
+        read_instruction_rows(write(tmp_path, "rows.jsonl", json.dumps(row)))
+
+
 def test_no_row_left_names_the_filter():
     with pytest.raises(UserError, match="max_prompt_length=10 removed every row"):
         require_rows([], "rows.jsonl", "max_prompt_length=10")

@@ -3,7 +3,7 @@
 import difflib
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from prewrite.config.stages import StageSettings
 from prewrite.config.yaml_file import read_yaml
 from prewrite.errors import UserError
 from prewrite.secrets import shown
+from prewrite.writing import HALVES, has_half_character
 
 S = TypeVar("S", bound=Section)
 
@@ -32,6 +33,8 @@ def make_config(data: dict[str, Any], overrides: Sequence[str], where: str) -> C
     """The config of sections as a file holds them, with overrides applied. Raises UserError, as `load_config` does."""
     for override in overrides:
         _apply(data, override)
+    if halves := list(_with_half_characters(data)):
+        raise UserError(f"{where}: {', '.join(halves)}: half a character (a lone surrogate, or no UTF-8); take it out")
     config = validated(Config, data, where)
     stage_configs(config, where)  # which finds the faults of each
     return config
@@ -123,6 +126,19 @@ def config_hash(config: Config) -> str:
 def dump_config(config: Config) -> str:
     """The resolved config as JSON text. It holds no secret: keys are only named by environment variable."""
     return json.dumps(config.model_dump(), indent=2, ensure_ascii=False) + "\n"
+
+
+def _with_half_characters(value: object, place: str = "") -> Iterator[str]:
+    """The places of texts that no file could be written with, nor tokenizer asked."""
+    if isinstance(value, str):
+        if has_half_character(value):
+            yield place
+    elif isinstance(value, dict | list):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            shown_key = str(key).encode("utf-8", HALVES).decode()
+            if has_half_character(str(key)):
+                yield f"the key {shown_key}"
+            yield from _with_half_characters(inner, f"{place}.{shown_key}".lstrip("."))
 
 
 def _comma_too_many(text: str, error: Exception) -> str:

@@ -40,7 +40,7 @@ class LoraSettings(Section):
 class PolicySettings(Section):
     """The model that is trained."""
 
-    model: str
+    model: Word
     """folder or hub name of a chat model in the transformers format"""
     model_revision: str | None = None
     """branch, tag or commit of a model of the hub; null = its main branch"""

@@ -85,6 +85,8 @@ class Config(Section):
                 "loss_type=bnpo with max_tokens_per_micro_batch: bnpo divides by the tokens of each micro-batch, so "
                 "that packing by length would change the loss; use dapo"
             )
+        if self.asks_task_model and not self.task_model.model.strip():
+            yield "task_model.model is empty; give the name that the endpoint serves, or a folder or hub name"
         if self.asks_task_model and self.training.max_steps == 0 and not self.budget.has_limit:
             yield "max_steps=0 searches among as many untrained rewrites as calls allow: give budget.max_task_calls"
         if "target_probability_reward" in self.reward.reward_funcs and not (

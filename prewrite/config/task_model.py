@@ -138,6 +138,7 @@ def _is_plain_address(base_url: str) -> bool:
     try:
         url = urlsplit(base_url)
         (url.hostname or "").encode("idna")  # as every connection does
-        return "@" not in base_url and not url.query and url.port != 0
+        is_whole = url.scheme in ("http", "https") and bool(url.hostname) and not any(map(str.isspace, base_url))
+        return is_whole and "@" not in base_url and not url.query and url.port != 0
     except ValueError:  # what it says may repeat a password
         return False

@@ -17,6 +17,7 @@ import copy
 import io
 import itertools
 import logging
+import os
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -297,8 +298,10 @@ def load_lm(settings: PolicySettings) -> Any:
 
 def _no_model(settings: PolicySettings, error: Exception) -> UserError:
     kind = "" if isinstance(error, OSError | ValueError) else f"{type(error).__name__}: "
-    reason = kind + (str(error).strip().splitlines() or ["no reason given."])[0]
-    what = "folder" if Path(settings.model).exists() else "name (there is no such folder)"
+    first, *others = str(error).strip().splitlines() or ["no reason given."]
+    whole = " ".join(" ".join([first, *others]).split())[:300]
+    reason = kind + (whole if first.rstrip().endswith(":") else first)
+    what = "folder" if os.path.exists(settings.model) else "name (there is no such folder)"
     return UserError(
         f"policy.model: the {what} {settings.model!r} holds no causal language model that transformers can load: "
         f"{reason} Give a folder with config.json, tokenizer and safetensors (scripts/fetch_model.py makes the "

@@ -1,5 +1,6 @@
 """Lists the rewards, or tries one on a file:  python -m prewrite.rewards [NAME FILE [--set key=value ...]]"""
 
+import contextlib
 import inspect
 import io
 import json
@@ -14,10 +15,11 @@ from prewrite.rewards import REWARDS, Reward, score_completions
 from prewrite.secrets import ArgumentParser
 from prewrite.tasks import get_task
 from prewrite.tasks.base import KINDS
-from prewrite.tasks.files import read_rows
+from prewrite.tasks.files import is_missing, read_rows
 from prewrite.types import Evaluation, Verdict
 
 _SHOWN = 70
+_READS = {"f1_classification_reward": ("target",), "f1_nq_open_instruction_prewrite_reward": ("f1",)}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -65,8 +67,10 @@ def tried(name: str, path: Path, parameters: Mapping[str, Any]) -> list[str]:
     rows = read_rows(path)
     texts = [_text(row.get("completion"), f"{path}: row {number}") for number, row in enumerate(rows, start=1)]
     columns = [{key: value for key, value in row.items() if key not in ("completion", "verdicts")} for row in rows]
+    reads = _READS.get(name, ())
     given = [
-        _evaluation(row, text, f"{path}: row {i}") for i, (row, text) in enumerate(zip(rows, texts, strict=True), 1)
+        _evaluation(row, text, reads, f"{path}: row {i}")
+        for i, (row, text) in enumerate(zip(rows, texts, strict=True), 1)
     ]
     scores = score_completions(
         name,
@@ -89,16 +93,29 @@ def tried(name: str, path: Path, parameters: Mapping[str, Any]) -> list[str]:
     return [*lines, mean + (f"; {missing} without a verdict, or another reward's" if missing else "")]
 
 
-def _evaluation(row: Mapping[str, Any], text: str, where: str) -> Evaluation | None:
-    """What the column `verdicts` says: a list of true, false and null (no verdict), or of objects with `Verdict`'s
-    fields; None without it."""
-    if (given := row.get("verdicts")) is None:
+def _evaluation(row: Mapping[str, Any], text: str, reads: Sequence[str], where: str) -> Evaluation | None:
+    """What the column `verdicts` says: a list (in CSV its JSON) of true, false and null (no verdict), or of objects
+    with `Verdict`'s fields; None without it. reads: what the reward needs of each beside `correct`."""
+    if is_missing(given := row.get("verdicts")) or given == "":
         return None
+    if isinstance(given, str):
+        with contextlib.suppress(ValueError, RecursionError):  # it is refused below
+            given = json.loads(given)
     plain: dict[str, Any] = {"example_id": "", "target": "", "prediction": None, "correct": None, "well_formed": True}
     try:
+        if not isinstance(given, list):
+            raise TypeError(f"a {type(given).__name__}")
         verdicts = [Verdict(**plain | (one if isinstance(one, dict) else {"correct": one})) for one in given]
     except TypeError as error:
         raise UserError(f"{where}: `verdicts` is no list of true, false, null or objects ({error})") from error
+    for verdict in verdicts:
+        numbers = (verdict.f1, verdict.share, verdict.target_logprob)
+        if not all(number is None or type(number) in (int, float) for number in numbers) or not (
+            verdict.correct is None or isinstance(verdict.correct, bool)
+        ):
+            raise UserError(f"{where}: `verdicts`: `correct` is true, false or null, and `f1` a number")
+        if verdict.correct is not None and any(getattr(verdict, field) in ("", None) for field in reads):
+            raise UserError(f"{where}: `verdicts` must be objects with {', '.join(reads)} too, which the reward reads")
     return Evaluation(clean_rewrite(text), str(row.get("dataset_name", "")), tuple(verdicts))
 
 

@@ -75,7 +75,7 @@ class Reward:
         missing = [name for name, found in known.items() if found.default is found.empty and name not in given]
         if missing:
             raise UserError(f"reward {self.name}: the parameter {missing[0]!r} has no default and has to be given.")
-        self.function([], [], **self._offered([], [], [], []), **given)
+        self._checked(self.function([], [], **self._offered([], [], [], []), **given), 0)
 
     def score(
         self,
@@ -95,19 +95,28 @@ class Reward:
         mine = [i for i in range(len(samples)) if self._concerns(rows[i], tasks[i] if tasks else None)]
         own_samples, own_rows = [samples[i] for i in mine], [rows[i] for i in mine]
         own_offered = {name: [values[i] for i in mine] for name, values in offered.items()}
-        given = list(self.function(own_samples, own_rows, **own_offered, **parameters))
-        if len(given) != len(mine):
-            raise UserError(f"reward {self.name}: it returned {len(given)} scores for {len(mine)} samples.")
-        for score in given:
-            is_number = isinstance(score, int | float) and math.isfinite(score)
-            if not (is_number or score is None or score is NOT_MY_ROW):
-                raise UserError(
-                    f"reward {self.name}: it returned {score!r}; a score is a finite number, None or NOT_MY_ROW."
-                )
+        given = self._checked(self.function(own_samples, own_rows, **own_offered, **parameters), len(mine))
         scores: list[Score] = [NOT_MY_ROW] * len(samples)
         for i, score in zip(mine, given, strict=True):
             scores[i] = score
         return scores
+
+    def _checked(self, scores: Any, wanted: int) -> list[Score]:
+        """What a function returned, as scores. UserError where it is anything else."""
+        try:
+            given = list(scores)
+        except TypeError:
+            raise UserError(
+                f"reward {self.name}: it returned a {type(scores).__name__}; it must be a list of scores."
+            ) from None
+        if len(given) != wanted:
+            raise UserError(f"reward {self.name}: it returned {len(given)} scores for {wanted} samples.")
+        for score in given:
+            if not (_is_finite(score) or score is None or score is NOT_MY_ROW):
+                raise UserError(
+                    f"reward {self.name}: it returned {score!r}; a score is a finite number, None or NOT_MY_ROW."
+                )
+        return given
 
     def _concerns(self, row: InstructionRow | Example, task: Task | None) -> bool:
         assert task is not None or self.kinds == KINDS, f"{self.name} scores some kinds of task alone: give tasks="
@@ -118,6 +127,13 @@ class Reward:
     def _offered(self, *values: Sequence) -> dict[str, Sequence]:
         named = inspect.signature(self.function).parameters
         return {name: value for name, value in zip(_OFFERED, values, strict=True) if name in named}
+
+
+def _is_finite(score: object) -> bool:
+    try:
+        return isinstance(score, int | float) and math.isfinite(score)
+    except OverflowError:  # an integer that no float holds
+        return False
 
 
 def _check_type(where: str, value: Any, annotation: Any) -> None:

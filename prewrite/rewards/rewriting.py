@@ -100,6 +100,8 @@ def f1_classification_reward(
     """
 
     def pooled(verdicts: Sequence[Verdict], labels: Sequence[str]) -> float:
+        if unknown := {str(v.target) for v in verdicts}.difference(labels):
+            raise UserError(f"reward f1_classification_reward: {min(unknown)!r} is none of the labels {list(labels)}.")
         return macro_f1([str(v.target) for v in verdicts], [v.prediction for v in verdicts], labels)
 
     return [

@@ -19,13 +19,15 @@ from prewrite.engine.adapter import whole_model
 from prewrite.engine.policy import DTYPES, load_tokenizer, quiet_libraries
 from prewrite.engine.sampler import Sampler
 from prewrite.errors import UserError
-from prewrite.tasks.files import read_instruction_rows
+from prewrite.model_folder import refuse_no_model
+from prewrite.tasks.files import instruction_row, read_instruction_rows
 from prewrite.training.rollout import build_requests
 from prewrite.types import InstructionRow, Sample
-from prewrite.writing import write_whole
+from prewrite.writing import has_half_character, write_whole
 
 NO_TASK = "none"
 _LISTS = (".jsonl", ".csv", ".parquet")
+_WEIGHTS = ("*.safetensors", "*.bin", "*.pt")
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,8 @@ class Written:
 
 def rewrite(arguments: argparse.Namespace) -> list[Written]:
     """The rewrites of every instruction. Raises UserError, before a model loads where it can be known by then."""
+    if not arguments.rewriter.strip() or has_half_character(arguments.rewriter):
+        raise UserError(f"--rewriter {arguments.rewriter!a}: give a model's folder or its name on the hub")
     rows = _rows(arguments.instructions)
     policy, rollout, seed = _settings(arguments)
     out: Path = arguments.out
@@ -48,6 +52,9 @@ def rewrite(arguments: argparse.Namespace) -> list[Written]:
     counts = [arguments.samples or 1] * len(rows)
     dtype, runs_its_code = DTYPES[policy.dtype], policy.trust_remote_code
     with whole_model("--rewriter", policy.model, dtype=dtype, trust_remote_code=runs_its_code) as folder:
+        refuse_no_model("--rewriter", folder)
+        if os.path.isdir(folder) and not any(any(Path(folder).glob(weights)) for weights in _WEIGHTS):
+            raise UserError(f"--rewriter {folder!r} holds no weights; the rule: a folder with one of {_WEIGHTS}")
         policy = policy.model_copy(update={"model": folder})
         requests = build_requests(rows, tokenizer := load_tokenizer(policy), rollout)
         with _sampler(policy, rollout, tokenizer, seed, arguments.rewriter) as sampler:
@@ -103,7 +110,11 @@ def _rows(given: str) -> list[InstructionRow]:
     if path.suffix.lower() not in _LISTS:
         if not given.strip():
             raise UserError("--instructions: the text is empty; give an instruction, or a file of them")
-        return [InstructionRow(given.strip(), NO_TASK)]
+        if os.path.exists(path):
+            raise UserError(
+                f"--instructions {given!r} is there, and no {', '.join(_LISTS)} file: is it meant as a text?"
+            )
+        return [instruction_row({"instruction": given.strip(), "dataset_name": NO_TASK}, "--instructions")]
     return read_instruction_rows(path, default_task=NO_TASK)
 
 

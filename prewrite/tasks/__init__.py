@@ -41,7 +41,11 @@ def get_task(name: str, own: Sequence[Task] = ()) -> Task:
 def check_by_task(names: Iterable[str], own: Sequence[Task]) -> None:
     """UserError where a key of task_model.by_task is not a task's own name."""
     for name in names:
-        if (task := get_task(name, own).name) != name:
+        try:
+            task = get_task(name, own).name
+        except UserError as error:
+            raise UserError(f"task_model.by_task: {error}") from None
+        if task != name:
             raise UserError(f"task_model.by_task: {name!r} is another spelling of {task!r}; write that.")
 
 

@@ -13,6 +13,7 @@ from prewrite.tasks.base import HubSplit
 from prewrite.tasks.examples import PlacedRow
 from prewrite.tasks.files import is_missing, read_placed_rows, require_rows
 from prewrite.tasks.loading import load_hub_split
+from prewrite.writing import has_half_character
 
 log = logging.getLogger(__name__)
 
@@ -121,7 +122,7 @@ def _turns(value: Any, where: str, role: str | None) -> list[Turn]:
             raise UserError(f"{place}: it has {', '.join(other)}, which is not read here; take it out.")
         if not said["content"].strip():
             raise EmptyTurn(f"{place}: it has no words (data.empty drop leaves such rows out).")
-        if said["content"].encode("utf-8", "ignore").decode("utf-8") != said["content"]:
+        if has_half_character(said["content"]):
             raise UserError(f"{place}: it holds half a character (a lone surrogate); take it out.")
         turns.append(Turn(said["role"], said["content"]))
     return turns

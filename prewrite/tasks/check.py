@@ -8,6 +8,7 @@ from typing import TypeVar
 from prewrite.config import Config, DataSettings
 from prewrite.config.data import HubSettings
 from prewrite.errors import UserError
+from prewrite.grading import grade_math
 from prewrite.model_folder import refuse_no_model
 from prewrite.tasks.base import HubSplit, Task
 from prewrite.tasks.chats import is_run_folder, read_chats, read_hub_chats
@@ -18,6 +19,7 @@ from prewrite.tasks.rows import cut_dev, own_examples, row_names, unknown_tags
 from prewrite.types import Example, InstructionRow
 
 T = TypeVar("T")
+_GOLDS_READ = 200
 
 
 def check(config: Config) -> tuple[list[str], list[str]]:
@@ -80,12 +82,23 @@ def _told(
         if task.labels:
             golds = Counter(example.target for example in examples)
             lines.append(f"  {split}: {', '.join(f'{label} {golds[label]}' for label in task.labels)}")
+        if task.kind == "math" and (unread := _unread_golds(examples[:_GOLDS_READ])):
+            of, first = min(len(examples), _GOLDS_READ), unread[0]
+            lines.append(
+                f"  {split}: of the first {of} golds {len(unread)} cannot be read as mathematics and give no verdict, "
+                f"as that of {first.id}: {str(first.target)[:60]!r}"
+            )
     for name, row in zip(row_names(rows), rows, strict=True) if config.asks_task_model else ():
         of_row = len(own_examples(row, train)), len(own_examples(row, dev)[: config.data.dev_size])
         lines.append(f"  row {name}: {of_row[0]} train, {of_row[1]} dev: {' '.join(row.instruction.split())[:70]!r}")
         if unnamed := unnamed_labels(task, row.instruction):
             lines.append(f"    its instruction does not name the labels {', '.join(unnamed)}")
     return lines
+
+
+def _unread_golds(examples: Sequence[Example]) -> list[Example]:
+    verdicts = grade_math([("\\boxed{0}", str(example.target)) for example in examples])
+    return [example for example, verdict in zip(examples, verdicts, strict=True) if verdict is None]
 
 
 def _row_faults(task: Task, rows: Sequence[InstructionRow], train: Sequence[Example]) -> list[str]:

@@ -9,6 +9,7 @@ from prewrite.errors import UserError
 from prewrite.tasks.base import RawRow, RowReader, Task
 from prewrite.tasks.files import golds_of, is_missing, shown_text, text_or_none
 from prewrite.types import Example
+from prewrite.writing import has_half_character
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +64,10 @@ def make_examples(
     if places:
         raise UserError("\n".join(_told(task, places)))
     if left_out and others:
+        if not examples:
+            raise UserError(
+                f"{task.name}: all {len(rows)} rows are left out: {left_out}. Look at custom_tasks[].target."
+            )
         log.warning("%s: %d of %d rows are left out: %s", task.name, others, len(rows), left_out)
     if dropped:
         log.warning(
@@ -111,6 +116,8 @@ def _example(task: Task, row: RawRow, generated_id: str, empty: Empty) -> Exampl
         if isinstance(row[column], list | tuple | dict):
             rule = "a query shows texts: give the text a column of its own"
             raise _Fault(f"the column {column!r} holds a {type(row[column]).__name__}; {rule}.")
+        if has_half_character(shown_text(row[column])):
+            raise _Fault(f"the column {column!r} holds half a character (a lone surrogate); take it out.")
         if not shown_text(row[column]).strip() and empty != "keep":
             raise _Empty(f"the column {column!r} is empty; data.empty=drop leaves such rows out, keep keeps them.")
     return Example(

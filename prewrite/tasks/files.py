@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from prewrite.errors import UserError
 from prewrite.types import InstructionRow
+from prewrite.writing import has_half_character
 
 log = logging.getLogger(__name__)
 
@@ -93,12 +94,13 @@ def read_instruction_rows(path: Path, default_task: str | None = None) -> list[I
 def instruction_row(row: dict[str, Any], where: str) -> InstructionRow:
     """A row of instruction data. UserError at `where`."""
     require_columns(row, ("instruction", "dataset_name"), where)
+    for column, cell in row.items():
+        if isinstance(cell, str) and has_half_character(cell):
+            raise UserError(f"{where}: the column {column!r} holds half a character (a lone surrogate); take it out.")
     tags = _tags(row.get("tags"), where)
     for column in ("instruction", "dataset_name"):
         if not isinstance(row[column], str) or not row[column].strip():
             raise UserError(f"{where}: the column {column!r} is {row[column]!r}; it must be a text that is not empty.")
-        if row[column].encode("utf-8", "ignore").decode("utf-8") != row[column]:
-            raise UserError(f"{where}: the column {column!r} holds half a character (a lone surrogate); take it out.")
     return InstructionRow(
         instruction=row["instruction"],
         dataset_name=row["dataset_name"],

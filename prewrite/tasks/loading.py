@@ -186,8 +186,11 @@ def _load(task: Task, source: Source, folder: Path | None, empty: Empty) -> _Loa
     if source.part is not None:
         different = _different(examples)
         random.Random(FILE_ROWS_SEED).shuffle(different)
-        cut = f"test_size, with {len(different)} different rows in all"
-        examples = require_rows(different[source.part], f"{task.name}: {where}", cut)
+        if not (examples := different[source.part]):
+            raise UserError(
+                f"{task.name}: {where}: test_size cuts off all of its {len(different)} different rows; set it to less: "
+                "train and dev are cut from the others."
+            )
     if source.file_rows is not None and not from_hub:
         random.Random(FILE_ROWS_SEED).shuffle(examples)
         examples = examples[source.file_rows]

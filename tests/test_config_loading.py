@@ -233,7 +233,9 @@ def test_a_running_endpoint_has_no_gpus_to_give(write):
     load_config(write(), ["base_url=null", gpus])
 
 
-@pytest.mark.parametrize("address", ["localhost:8000", "", "http://", "http://host/v1 ", "ftp://host/v1", "host"])
+@pytest.mark.parametrize(
+    "address", ["localhost:8000", "", "http://", "http://host/v1 ", "ftp://host/v1", "http://[::1/v1", "http://h:x/v1"]
+)
 def test_an_endpoint_is_a_whole_address(write, address):
     assert "no plain address, as http://host:8000/v1" in refusal(write(task_model={"base_url": address}))
 

@@ -238,7 +238,9 @@ def test_a_host_that_no_name_server_can_be_asked_for_is_refused(write, host):
     assert "is no plain address" in refusal(write(), f"base_url=http://{host}/v1")
 
 
-@pytest.mark.parametrize("address", ["localhost:8000", "", "http://", "http://host/v1 ", "ftp://host/v1", "host"])
+@pytest.mark.parametrize(
+    "address", ["localhost:8000", "", "http://", "http://host/v1 ", "ftp://host/v1", "http://[::1/v1", "http://h:x/v1"]
+)
 def test_an_endpoint_is_a_whole_address(write, address):
     assert "no plain address, as http://host:8000/v1" in refusal(write(task_model={"base_url": address}))
 

@@ -385,12 +385,6 @@ def test_a_key_that_is_not_set_is_the_users_fault(monkeypatch):
         task_model("http://127.0.0.1:1/v1", api_key_env="TASK_KEY")
 
 
-@pytest.mark.parametrize("base_url", ["localhost:8000", "", "ftp://x/v1", "http://"])
-def test_a_base_url_that_is_none_is_the_users_fault(base_url):
-    with pytest.raises(UserError, match="base_url"):
-        task_model(base_url)
-
-
 def test_a_netrc_entry_for_the_endpoint_does_not_replace_its_key(monkeypatch, tmp_path):
     (tmp_path / "netrc").write_text("machine 127.0.0.1 login someone password secret\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))

@@ -34,17 +34,10 @@ _IDLE_SECONDS = 3.0  # a connection is given up before a server does it (uvicorn
 class Endpoint:
     """An address, its key and how patiently it is asked. Counts requests, retries and tokens in `spending`.
 
-    Raises UserError where base_url is no URL or the key's environment variable is not set.
+    Raises UserError where the key's environment variable is not set.
     """
 
     def __init__(self, settings: TaskModelSettings, *, base_url: str, spending: Spending):
-        try:
-            url = urlsplit(base_url)
-            host = url.hostname if url.scheme in ("http", "https") and url.port != 0 else None
-        except ValueError:  # brackets, or a port that is no number
-            host = None
-        if not host:  # the value is not repeated: a key may have been given in its place
-            raise UserError("task_model.base_url is no address: give one like http://host:8000/v1.")
         self.base_url, self.timeout = base_url.rstrip("/"), settings.timeout
         self.api_key_env = settings.api_key_env if settings.base_url is not None else None  # our own server has no key
         self._spending, self._thinking_off = spending, thinking_is_off(settings)
@@ -53,6 +46,7 @@ class Endpoint:
         self._jitter = random.Random()  # its own: the trainer's global generator must not depend on retries
         # Of the environment its proxy alone, and not for this machine: aiohttp's trust_env would read ~/.netrc as well,
         # and a login found there contradicts the key.
+        host = urlsplit(base_url).hostname or ""
         is_direct = host in _LOOPBACK or bool(urllib.request.proxy_bypass(host))
         self._proxy = None if is_direct else urllib.request.getproxies().get(urlsplit(base_url).scheme)
         self._session: aiohttp.ClientSession | None = None

@@ -46,7 +46,7 @@ class TaskModel:
     holds one would otherwise never get a verdict.
     dialect: in which forced choice is said, found out by `probe`; None = it cannot be, and choices are asked for in
     free text. It is in the body of a call, and so in the key of its answer.
-    Raises UserError where base_url is no URL or the key's environment variable is not set.
+    Raises UserError where the key's environment variable is not set.
     """
 
     def __init__(

@@ -44,9 +44,12 @@ def a_label(body: dict, tried: int) -> Reply:
     return Reply(body=completion(labels[zlib.crc32(query_of(body).encode()) % len(labels)]))
 
 
-def test_the_quickstart_at_two_steps_on_two_ranks(tmp_path: Path, talkative_model: str) -> None:
-    """With its own server and a small policy whose rewrites are whole."""
-    settings = with_settings(f"output_dir={tmp_path}", f"policy.model={talkative_model}", "policy.dtype=float32")
+def test_the_quickstart_at_two_steps_on_two_ranks(tmp_path: Path, talkative_model: str, shallow_model: str) -> None:
+    """With its own server, of a small task model, and a small policy whose rewrites are whole."""
+    settings = with_settings(
+        *(f"output_dir={tmp_path}", f"policy.model={talkative_model}", "policy.dtype=float32"),
+        f"task_model.model={shallow_model}",
+    )
     command = launched(2, "train.py", *SMALL, *settings)
     code, stdout, stderr = finish(start(command, ranks=2))
     assert code == 0, stdout[-3000:] + stderr[-3000:]

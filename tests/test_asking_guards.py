@@ -37,6 +37,12 @@ def test_what_instructs_is_told_from_what_does_not(rewrite: str, instruction: st
     assert wording_fault(rewrite, instruction, META, labels) == fault
 
 
+def test_an_answer_with_a_clause_behind_it_is_an_answer_still():
+    rewrite = "The ticket belongs to the billing queue, which is a specific queue. The question will ask about it."
+    initial = "Which queue does the ticket belong to: billing, technical or shipping?"
+    assert wording_fault(rewrite, initial, META, ("billing", "technical", "shipping")) == "no_instruction"
+
+
 def test_the_examples_say_in_which_scripts_a_task_is_written():
     chinese = Example("1", {"text": "这部电影很好"}, "positive")
     rewrite = "判断情感: positive or negative?"

@@ -24,7 +24,7 @@ _ORDER = re.compile(
     re.IGNORECASE,
 )
 # What makes a text that names one label an instruction all the same.
-_CONDITION = re.compile(r"[?؟？]|\b(?:whether|if|when(?:ever)?|which|unless|otherwise|or|not|els?e)\b", re.IGNORECASE)
+_CONDITION = re.compile(r"[?؟？]|\b(?:whether|if|when(?:ever)?|unless|otherwise|or|not|els?e)\b", re.IGNORECASE)
 _IS = r"\b(?:is|are|was|were|be|belongs? to|means|says|expresses|conveys|ha[sd]|shows)\b"
 _OFFER = re.compile(
     r"\bi(?:['’]m| am) sorry\b|\b(?:do|would) you (?:need|want|like)\b[^.!\n]{0,30}\b(?:help|assist(?:ance)?)\b|"

@@ -12,12 +12,10 @@ from prewrite.types import Example, InstructionRow
 
 TEST_SHARE = 0.1  # of all calls, at most
 LOOK_SHARE = 0.1  # of all calls, at most, of the looks before and after training
+RACE_SHARE = 0.3  # of all calls, where selection.race_share is not given
 # A race of few calls picks by luck, whatever training did: on the tables of docs/runs 800 to 1,600 get most there is.
-RACE_SHARE, LEAST_RACE, LEAST_SHARE = (
-    0.3,
-    1200,
-    0.6,
-)  # of all calls; calls of a row, where they are no more than this share
+LEAST_RACE = 1200  # calls of a row's race
+LEAST_SHARE = 0.6  # of all calls, which LEAST_RACE does not pass
 AS_MANY = 1 << 20  # candidates of a race that fresh rewrites fill up
 TYPICAL_GAIN, TYPICAL_DISCORDANT = 0.05, 0.27  # of which the power is told
 

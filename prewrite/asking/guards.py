@@ -31,7 +31,9 @@ _OFFER = re.compile(
     r"\bi(?:['’]ll| will|['’]d| would|['’]m| am| can)\b[^.?!\n]{0,40}\b(?:help|assist|solve|happy|glad|do my best)\b",
     re.IGNORECASE,
 )
-_SHARED_SCRIPTS = set("LATIN GREEK MATHEMATICAL MODIFIER DOUBLE-STRUCK SCRIPT FEMININE MASCULINE MICRO".split())
+_SHARED_SCRIPTS = set(
+    ["LATIN", "GREEK", "MATHEMATICAL", "MODIFIER", "DOUBLE-STRUCK", "SCRIPT", "FEMININE", "MASCULINE", "MICRO"]
+)
 
 _WORD = re.compile(r"[぀-ヿ㐀-鿿가-힯]|[^\W぀-ヿ㐀-鿿가-힯]+")  # scripts without spaces: a character is a word
 _LIST_MARKER = re.compile(r"^[ \t]*\(?\d{1,2}[.):]|\bsteps?\s+\d{1,2}\b", re.MULTILINE | re.IGNORECASE)

@@ -31,6 +31,7 @@ _OFFER = re.compile(
     r"\bi(?:['’]ll| will|['’]d| would|['’]m| am| can)\b[^.?!\n]{0,40}\b(?:help|assist|solve|happy|glad|do my best)\b",
     re.IGNORECASE,
 )
+# Scripts, by the first word of a letter's Unicode name, that mathematics and any text in Latin letters may use.
 _SHARED_SCRIPTS = set(
     ["LATIN", "GREEK", "MATHEMATICAL", "MODIFIER", "DOUBLE-STRUCK", "SCRIPT", "FEMININE", "MASCULINE", "MICRO"]
 )

@@ -10,10 +10,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from prewrite.config import TaskModelSettings
+from prewrite.config import RolloutSettings, TaskModelSettings
 from prewrite.engine.processes import _birth, end_guarded, start_guarded
+from prewrite.engine.sampler import memory_share
 from prewrite.engine.task_model import TaskModel
-from prewrite.engine.task_server import TaskServer, _server_environment, open_task_model
+from prewrite.engine.task_server import TaskServer, _gpu_arguments, _server_environment, open_task_model
 from prewrite.errors import UserError
 from prewrite.types import Call
 from tests.fault_server import FaultServer
@@ -68,6 +69,16 @@ def wait_until(condition, seconds: float) -> None:
 def server(log_path: Path, model: str = str(MODEL), **settings) -> TaskServer:
     defaults = dict(model=model, gpu_memory_utilization=0.1, kv_cache_gib=1.0, startup_timeout=400.0)
     return TaskServer(TaskModelSettings(**(defaults | settings)), log_path=log_path)
+
+
+def test_a_kv_cache_of_a_given_size_asks_for_no_share_of_the_gpu():
+    settings = TaskModelSettings(model="a/model", gpu_memory_utilization=0.4)
+    assert _gpu_arguments(settings) == ["--gpu-memory-utilization", "0.4"]
+    share, size = _gpu_arguments(settings.model_copy(update={"kv_cache_gib": 2.0}))[1::2]
+    assert float(share) < 0.05, "an engine refuses to start where its share is not free"
+    assert int(size) == 2 * 2**30
+    assert memory_share(RolloutSettings(gpu_memory_utilization=0.4)) == 0.4
+    assert memory_share(RolloutSettings(gpu_memory_utilization=0.4, kv_cache_gib=2)) < 0.05
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])

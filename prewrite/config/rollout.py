@@ -48,7 +48,7 @@ class RolloutSettings(Section):
     gpu_memory_utilization: Share = 0.35
     """share of each GPU for the vLLM engine (weights and KV cache); ignored on the CPU"""
     kv_cache_gib: Annotated[float, Field(gt=0)] | None = None
-    """KV cache of the engine in GiB; null = what gpu_memory_utilization leaves on a GPU, 1 on the CPU"""
+    """KV cache of the engine in GiB, in place of gpu_memory_utilization; null = what that leaves, or 1 on a CPU"""
     enforce_eager: bool = False
     """start without compiling and CUDA graphs: a quick start, slower rollouts; always so on the CPU"""
     sleep_level: Literal[0, 1, 2] = 0

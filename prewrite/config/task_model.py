@@ -83,7 +83,7 @@ class TaskModelSettings(Section):
     gpu_memory_utilization: Share = 0.3
     """share of the GPU for the server started here; ignored on the CPU"""
     kv_cache_gib: Annotated[float, Field(gt=0)] | None = None
-    """KV cache of the server started here, in GiB; null = what gpu_memory_utilization leaves on a GPU, 1 on the CPU"""
+    """the same server's KV cache in GiB, in place of gpu_memory_utilization; null = what that leaves, or 1 on a CPU"""
     max_model_len: Positive | None = None
     """longest query plus answer of the server started here, in tokens; null = the model's own limit"""
     server_args: list[str] = []

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from prewrite.config import PolicySettings, RolloutSettings
+from prewrite.config import PolicySettings, RolloutSettings, TaskModelSettings
 from prewrite.engine.distributed import World
 from prewrite.errors import UserError
 from prewrite.types import Sample
@@ -57,7 +57,7 @@ class Sampler:
                 enable_sleep_mode=rollout.sleep_level > 0,
                 distributed_executor_backend="external_launcher",
                 max_model_len=rollout.max_prompt_length + rollout.max_completion_length,
-                gpu_memory_utilization=rollout.gpu_memory_utilization,
+                gpu_memory_utilization=memory_share(rollout),
                 kv_cache_memory_bytes=int(rollout.kv_cache_gib * 2**30) if on_gpu and rollout.kv_cache_gib else None,
                 enforce_eager=rollout.enforce_eager or not on_gpu,
                 logprobs_mode="processed_logprobs",  # those after temperature; the default is before it
@@ -156,6 +156,12 @@ class Sampler:
     def forget_prefixes(self) -> None:
         """Drops the prefix cache: what is sampled next is computed as after a push, to the last bit."""
         self.engine.reset_prefix_cache()
+
+
+def memory_share(settings: RolloutSettings | TaskModelSettings) -> float:
+    """vLLM's gpu_memory_utilization. Where the KV cache has its size it limits nothing, but an engine would refuse to
+    start where that share is not free."""
+    return settings.gpu_memory_utilization if settings.kv_cache_gib is None else 0.01
 
 
 def refuse_sleep_without_gpu(rollout: RolloutSettings, world: World) -> None:

@@ -19,6 +19,7 @@ import torch
 from prewrite.config import BudgetSettings, TaskModelSettings
 from prewrite.engine.distributed import free_port
 from prewrite.engine.processes import end_guarded, start_guarded
+from prewrite.engine.sampler import memory_share
 from prewrite.engine.task_model import TaskModel
 from prewrite.errors import UserError
 from prewrite.model_folder import refuse_no_model
@@ -149,7 +150,7 @@ def open_task_model(
 def _gpu_arguments(settings: TaskModelSettings) -> list[str]:
     size = settings.kv_cache_gib
     kv_cache = [] if size is None else ["--kv-cache-memory-bytes", str(int(size * 2**30))]
-    return ["--gpu-memory-utilization", str(settings.gpu_memory_utilization), *kv_cache]
+    return ["--gpu-memory-utilization", str(memory_share(settings)), *kv_cache]
 
 
 def _server_environment(own: Mapping[str, str], settings: TaskModelSettings) -> dict[str, str]:

@@ -75,8 +75,12 @@ def run_command(bench: Bench, budget: int, folder: Path, settings: dict[str, Any
         "budget.max_task_calls": budget,
     }
     told = [f"{key}={json.dumps(value)}" for key, value in (shared | settings).items()]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[
+        0
+    ]  # the launcher does not heed it by --num_gpus
+    device = ("--include", f"localhost:{visible}") if visible else ("--num_gpus", "1")
     return [
-        *(sys.executable, "-m", "deepspeed.launcher.runner", "--num_gpus", "1", "--master_port", str(free_port())),
+        *(sys.executable, "-m", "deepspeed.launcher.runner", *device, "--master_port", str(free_port())),
         *(str(ROOT / "train.py"), "--config", str(arguments.config or ROOT / "configs" / f"{bench.task.name}.json")),
         *(part for setting in [*arguments.set, *told] for part in ("--set", setting)),
     ]

@@ -439,17 +439,18 @@ def test_contradictions_are_refused(settings, reason):
         LossSettings(**settings)
 
 
-def test_the_entropy_bonus_rests_where_the_step_does_not_pay_it():
+def test_the_entropy_bonus_counts_as_often_as_the_step_says():
     tensors = LossTensors(
         torch.tensor([[-1.0, -2.0]]), None, torch.ones(1), torch.ones(1, 2, dtype=torch.bool),
         sampler_logprob_BT=torch.tensor([[-1.0, -2.0]]), entropy_BT=torch.tensor([[0.3, 0.5]]),
     )  # fmt: skip
-    paid, rests, none = (
-        float(policy_loss(tensors, LossSettings(entropy_coef=coef), StepTotals(2, 1, 4, pays_entropy=pays)).value)
-        for coef, pays in ((0.5, True), (0.5, False), (0.0, True))
+    paid, thrice, rests, none = (
+        float(policy_loss(tensors, LossSettings(entropy_coef=coef), StepTotals(2, 1, 4, entropy_scale=scale)).value)
+        for coef, scale in ((0.5, 1), (0.5, 3), (0.5, 0), (0.0, 1))
     )
     assert rests == none
     assert paid == pytest.approx(none - 0.5 * 0.4)
+    assert thrice == pytest.approx(none - 1.5 * 0.4)
 
 
 def test_edge_settings_are_allowed():

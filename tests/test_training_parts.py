@@ -128,13 +128,9 @@ def test_a_step_of_flat_groups_teaches_nothing_unless_another_term_pulls() -> No
     assert not one.plan(batch, range(5)).teaches
     one.loss = LossSettings(entropy_coef=0.01)
     assert one.plan(batch, range(5)).teaches
-    one.loss = LossSettings(entropy_coef=0.01, entropy_target=0.9)  # the samples' tokens have -1.0: 1 nat
+    one.entropy_scale = 0
     assert not one.plan(batch, range(5)).teaches
-    assert not one.plan(batch, range(5)).totals.pays_entropy
-    one.loss = LossSettings(entropy_coef=0.01, entropy_target=1.1)
-    assert one.plan(batch, range(5)).teaches
-    assert one.plan(batch, range(5)).totals.pays_entropy
-    one.loss = LossSettings()
+    one.loss, one.entropy_scale = LossSettings(), 1
     assert one.plan(replace(batch, advantage_B=torch.tensor([0.0, 0, 1, 0, 0])), range(5)).teaches
 
 
@@ -316,6 +312,26 @@ def test_the_journal_writes_any_text_and_no_nan(tmp_path: Path) -> None:
     assert (read["reward_parts"], read["sampler_gap"]) == ({"f1": None}, None)
     with pytest.raises(UserError, match="never written over"):
         Journal(CONFIG.model_copy(update={"output_dir": str(tmp_path)}))
+
+
+def test_the_entropy_bonus_weighs_more_with_each_batch_below_the_target_and_rests_above_it() -> None:
+    trainer = ScriptedTrainer(with_loss(entropy_coef=0.01, entropy_target=0.9), [[FLAT]])
+    trainer.updater = updater(1, 0)
+    sure, varied = (
+        collate([replace(sample(), sampler_logprobs=(value,) * 3)] * 2, [1.0, -1.0], pad_token_id=0)
+        for value in (-0.5, -1.0)
+    )
+    told = [trainer._control_entropy(batch)["entropy_coef"] for batch in (sure, sure, sure, varied, varied, sure)]
+    assert told == pytest.approx([0.01, 0.02, 0.03, 0.0, 0.0, 0.02])
+    assert (trainer.updater.entropy_scale, trainer.progress.entropy_scale) == (2, 3)
+    assert Progress.from_json(trainer.progress.to_json()).entropy_scale == 3, "a resume goes on with it"
+    trainer.progress.next_stage({})
+    assert trainer._control_entropy(sure) == {"entropy_coef": 0.01}
+    for _ in range(3):
+        trainer._control_entropy(varied)
+    assert trainer._control_entropy(sure) == {"entropy_coef": 0.01}, "never less than the setting"
+    trainer.config = with_loss(entropy_coef=0.01)
+    assert trainer._control_entropy(sure) == {}
 
 
 def test_training_ends_at_the_last_step_at_a_standstill_and_where_the_budget_is_for_choosing() -> None:

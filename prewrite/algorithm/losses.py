@@ -55,7 +55,7 @@ class StepTotals:
     max_completion_length: of the run. num_micro_batches: those with an active token; bnpo alone reads it.
     entropy_threshold: only tokens with at least this entropy carry the surrogate (arXiv 2506.01939): a number of the
         whole step (`entropy_quantile`), so that it does not depend on the cut. Denominators count all tokens.
-    pays_entropy: whether the entropy bonus counts in this step.
+    entropy_scale: what entropy_coef is multiplied by in this step; 0 = the bonus rests.
     """
 
     num_tokens: int
@@ -63,7 +63,7 @@ class StepTotals:
     max_completion_length: int
     num_micro_batches: int = 1
     entropy_threshold: float | None = None
-    pays_entropy: bool = True
+    entropy_scale: int = 1
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def policy_loss(tensors: LossTensors, settings: LossSettings, step: StepTotals) 
     """One micro-batch's share of the loss of an optimizer step; every name below is one of the three records'.
 
         token_loss = -surrogate(ratio, advantage) * sampler_weight * (entropy >= entropy_threshold)
-                     + beta * kl - entropy_coef * entropy [rollouts below entropy_target]
+                     + beta * kl - entropy_scale * entropy_coef * entropy
         ratio      = exp(logprob - old_logprob), of the token, or of the sequence (the mean log-ratio's exp; GSPO)
 
     and token_loss becomes one number by `loss_type`; a sum is over this micro-batch, a denominator over what it says:
@@ -146,9 +146,9 @@ def policy_loss(tensors: LossTensors, settings: LossSettings, step: StepTotals) 
         kl_BT = kl_divergence(logprob_BT, tensors.ref_logprob_BT, settings.kl_estimator)
         token_loss_BT = token_loss_BT + settings.beta * kl_BT
         token_metrics["kl"] = kl_BT
-    if settings.entropy_coef != 0 and step.pays_entropy:
+    if settings.entropy_coef * step.entropy_scale != 0:
         assert entropy_BT is not None, "entropy_coef needs entropy_BT"
-        token_loss_BT = token_loss_BT - settings.entropy_coef * entropy_BT
+        token_loss_BT = token_loss_BT - step.entropy_scale * settings.entropy_coef * entropy_BT
 
     value = aggregate(token_loss_BT, mask_BT, loss_type, step)
     return PolicyLoss(value, _metrics(value, mask_BT, token_metrics, extremes))

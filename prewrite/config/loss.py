@@ -59,9 +59,9 @@ class LossSettings(Section):
     mask_truncated_completions: bool = False
     """leave truncated completions out of the loss and of its normaliser"""
     entropy_coef: NonNegative = 0.0
-    """weight of the entropy bonus"""
+    """weight of the entropy bonus; with entropy_target, what the weight changes by"""
     entropy_target: NonNegative | None = None
-    """nats a token: the bonus rests in a step whose rollouts have more; null = it never rests, and may run away"""
+    """nats a token: the bonus rests where rollouts have more, and grows with each batch of less; null = it stays"""
     top_entropy_quantile: Share = 1.0
     """only this share of a step's tokens, those with the highest entropy, carry the surrogate"""
     dynamic_sampling_refills: Count = 0

@@ -50,6 +50,7 @@ METRICS = (
     Metric("kl", "KL divergence to the reference, where loss.beta is not 0", "kl"),
     Metric("grad_norm", "global gradient norm before clipping", "grad"),
     Metric("learning_rate", "of this step"),
+    Metric("entropy_coef", "with loss.entropy_target: weight of the entropy bonus in this step, 0 where it rests"),
     Metric("skipped", "1 where no optimizer step was taken, since nothing taught; else 0"),
     Metric("tokens_per_second/rollout", "completion tokens a second of the rollout"),
     Metric("tokens_per_second/training", "tokens, requests included, a second of training"),

@@ -72,7 +72,8 @@ class Progress:
     """step: optimizer steps taken. draws: rollout batches drawn. place: rows taken from the row order so far.
 
     leftovers: scored groups that the next batch begins with (dynamic sampling). gaps: the gap alarm's window.
-    alike_batches: rollout batches running whose rewrites were nearly all alike. policy_tokens: that the policy has read
+    alike_batches: rollout batches running whose rewrites were nearly all alike. entropy_scale: what the entropy bonus
+    counts next where rollouts have less than the target. policy_tokens: that the policy has read
     and written, over all ranks. memory: the selection's, by the row's name. set_aside: in solving, the pass over the
     problems from which on one is back, by its index. All of these but step, draws and policy_tokens are a stage's own.
     kept: JSON values of callbacks, by their names.
@@ -95,12 +96,13 @@ class Progress:
     stage_start: int = 0
     counts_before: dict[str, float] = field(default_factory=dict)
     winners: dict[str, Winner] = field(default_factory=dict)
+    entropy_scale: int = 1
 
     def next_stage(self, counts: Mapping[str, float]) -> None:
         """Ends a stage. counts: what the run has spent so far, over all ranks, by the name of the metric."""
         self.stage, self.stage_start, self.counts_before = self.stage + 1, self.step, dict(counts)
         self.place, self.leftovers, self.gaps, self.alike_batches, self.memory = 0, [], [], 0, {}
-        self.set_aside = {}
+        self.set_aside, self.entropy_scale = {}, 1
 
     def to_json(self) -> bytes:
         """The record as JSON; `from_json` gives it back equal."""

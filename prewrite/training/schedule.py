@@ -20,6 +20,15 @@ def total_steps(config: Config, num_rows: int, groups_per_batch: int) -> int:
     return batches * config.updates_per_generation() * config.training.num_iterations
 
 
+def entropy_scale(progress: Progress, is_low: bool) -> int:
+    """What a batch's entropy bonus is multiplied by: 0 where its rollouts have more entropy than the target, otherwise
+    one more with each batch that has less, and one less with each that has more (arXiv 2505.22312, adaptive control).
+    """
+    scale = progress.entropy_scale
+    progress.entropy_scale = max(1, scale + (1 if is_low else -1))
+    return scale if is_low else 0
+
+
 def count_alike(progress: Progress, distinct: float) -> None:
     """distinct: share of different rewrites in the batch, of all in their groups."""
     progress.alike_batches = progress.alike_batches + 1 if distinct < ALIKE else 0

@@ -21,7 +21,7 @@ from prewrite.training.loop import Loop
 from prewrite.training.objectives.base import Objective, Parts
 from prewrite.training.progress import Progress, row_at
 from prewrite.training.rollout import roll_out
-from prewrite.training.schedule import check_gap, count_alike, total_steps
+from prewrite.training.schedule import check_gap, count_alike, entropy_scale, total_steps
 from prewrite.training.step_metrics import rollout_metrics, throughput
 from prewrite.training.update import Updater
 from prewrite.types import Rollout, Sample, Sampled, Scored
@@ -88,6 +88,7 @@ class Trainer(Loop):
         over = ""
         self.sampler.sleep()
         batch = self._batch(rollouts)
+        shared |= self._control_entropy(batch)
         self.state.first_step, row_gaps = self.progress.step + 1, {}
         num_updates = min(self.updater.count(batch), self.total_steps - self.progress.step)
         updates = self.updater.updates(batch, self._learning_rate, self.state.first_step)
@@ -226,6 +227,17 @@ class Trainer(Loop):
             has_verdict=[rollout.reward is not None for rollout in rollouts],
             mask_truncated_completions=self.config.loss.mask_truncated_completions,
         )
+
+    def _control_entropy(self, batch: Batch) -> dict[str, float]:
+        """Sets how much of the entropy bonus the batch's steps pay; returns it as a metric where it is controlled.
+
+        The mean of -log-prob over sampled tokens estimates their entropy, for all ranks alike and before the steps.
+        """
+        target, sampled = self.config.loss.entropy_target, batch.sampler_logprob_BT[batch.mask_BT]
+        if target is None or not len(sampled):
+            return {}
+        self.updater.entropy_scale = entropy_scale(self.progress, float(-sampled.mean()) <= target)
+        return {"entropy_coef": self.config.loss.entropy_coef * self.updater.entropy_scale}
 
     def _move_reference(self) -> None:
         loss, reference = self.config.loss, self.engines.reference

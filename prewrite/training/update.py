@@ -78,6 +78,7 @@ class Updater:
         self.loss, self.training = loss, training
         self.max_completion_length = max_completion_length
         self.rollouts_per_step = rollouts_per_step
+        self.entropy_scale = 1  # of the batch at hand
 
     def count(self, batch: Batch) -> int:
         """How many optimizer steps `updates` takes on the batch."""
@@ -130,16 +131,14 @@ class Updater:
             num_sequences=step.num_sequences,
             max_completion_length=self.max_completion_length,
             num_micro_batches=sum(bool(tokens_B[pack].any()) for pack in packs),
-            pays_entropy=self._pays_entropy(step),
+            entropy_scale=self.entropy_scale,
         )
-        pulls = pushes_surrogate or self.loss.beta != 0 or totals.pays_entropy
+        pulls = pushes_surrogate or self.loss.beta != 0 or self._pays_entropy
         return StepPlan(micros, totals, teaches=step.num_tokens > 0 and pulls)
 
-    def _pays_entropy(self, step: Batch) -> bool:
-        """Whether the entropy bonus counts. The mean of -log-prob over sampled tokens estimates their entropy, for all
-        ranks alike and before the step; adaptive control as in arXiv 2505.22312, with a coefficient that stays."""
-        target, sampled = self.loss.entropy_target, step.sampler_logprob_BT[step.mask_BT]
-        return self.loss.entropy_coef != 0 and (target is None or not len(sampled) or float(-sampled.mean()) <= target)
+    @property
+    def _pays_entropy(self) -> bool:
+        return self.loss.entropy_coef * self.entropy_scale != 0
 
     def _update(self, plan: StepPlan, learning_rate: float, step: int, first_step: int) -> Update:
         """One optimizer step; none where every advantage is 0 and no other term pulls (a step of momentum alone)."""
@@ -147,9 +146,7 @@ class Updater:
         for index, micro in enumerate(plan.micro_batches):
             batch = micro.batch.to(self.policy.world.device)
             with torch.set_grad_enabled(plan.teaches):
-                logprob_BT, entropy_BT = self.policy.logprobs(
-                    batch, micro.num_chunks, entropy_grad=plan.totals.pays_entropy
-                )
+                logprob_BT, entropy_BT = self.policy.logprobs(batch, micro.num_chunks, entropy_grad=self._pays_entropy)
                 loss = self._loss(plan.totals, batch, logprob_BT, entropy_BT)
             if plan.teaches:
                 self.policy.backward(loss.value, last=index == len(plan.micro_batches) - 1)

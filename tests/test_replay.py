@@ -6,7 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scripts.benchmarks.replay import examples_seen, flat, judged, load, main, race, spread
+from prewrite.tasks import TASKS
+from prewrite.tasks.loading import load_examples
+from scripts.benchmarks.replay import Table, by_label, examples_seen, flat, judged, load, main, race, spread
 
 
 def made_up(rewrites: int = 96, examples: int = 200, seed: int = 0) -> np.ndarray:
@@ -49,10 +51,27 @@ def test_a_file_is_read_and_reported(tmp_path: Path, capsys: pytest.CaptureFixtu
     names = ["initial", "by_hand", *map(str, range(38))]
     rows = [{"rewrite": name, "marks": mark} for name, mark in zip(names, marks, strict=True)]
     path = tmp_path / "verdicts-made_up.jsonl"
-    path.write_text("\n".join(json.dumps(row) for row in [{"task": "made_up"}, *rows]), encoding="utf-8")
+    head = {"task": "sentiment", "examples": [e.id for e in load_examples(TASKS["sentiment"], "train")[:40]]}
+    path.write_text("\n".join(json.dumps(row) for row in [head, *rows]), encoding="utf-8")
     table = load(path)
     assert table.y_RE.shape == (38, 40)
     assert np.isnan(table.y_RE[1, 0])
     assert table.fixed["initial"] == pytest.approx(y[0].mean())
     main([str(path), "--draws", "2"])
-    assert "38 rewrites x 40 examples" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "38 rewrites x 40 examples" in told
+    assert "labels spread" in told
+
+
+def test_spread_labels_tell_more_than_examples_by_luck(capsys: pytest.CaptureFixture[str]) -> None:
+    """Rewrites that lean to one label: a mini-batch with many of it flatters them."""
+    examples = load_examples(TASKS["sentiment"], "train")[:200]
+    is_positive = np.array([example.target == "positive" for example in examples])
+    rng = np.random.default_rng(0)
+    leaning, worth = rng.normal(0, 0.25, (100, 1)), rng.normal(0, 0.1, (100, 1))
+    chance = np.clip(0.6 + worth + np.where(is_positive, leaning, -leaning), 0, 1)
+    y = (rng.random((100, 200)) < chance).astype(float)
+    by_label(Table("sentiment", y, {}, None, [], [], examples), examples, 100, rng)
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| 8 |")]
+    by_luck, spread_out = map(float, row.split("|")[2:4])
+    assert spread_out > by_luck + 0.05

@@ -1,6 +1,7 @@
 """Train, dev and test: disjoint, the same for a seed, every fault told; the hub is replaced by tables in memory."""
 
 import json
+import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,6 +47,20 @@ def test_train_and_dev_are_a_partition_drawn_by_the_seed(tmp_path):
     assert splits[1] == [load_examples(SST2, s, local_dir=folder, dev_size=5, seed=1) for s in ("train", "dev", "test")]
     assert ids(splits[2][1]) != ids(dev)
     assert test == splits[2][2]
+
+
+def test_every_run_of_the_pool_has_the_labels_in_their_proportions(tmp_path):
+    rows = [{"text": f"film {i}", "label": "positive" if i % 4 else "negative"} for i in range(400)]
+    train = load_examples(SST2, "train", local_dir=sst2_folder(tmp_path, rows), seed=3)
+    assert len(set(ids(train))) == 400
+    for start in range(380):
+        negative = sum(example.target == "negative" for example in train[start : start + 20])
+        assert 4 <= negative <= 6
+    negatives = [example.id for example in train if example.target == "negative"]
+    assert negatives != sorted(negatives, key=lambda name: int(name.split("-")[1])), "shuffled all the same"
+    rng = random.Random(0)
+    firsts = sum(loading.spread(train[:40], rng)[0].target == "negative" for _ in range(400))
+    assert 60 < firsts < 140, "a rare label is not always last, nor first"
 
 
 def test_repeated_train_rows_are_dropped_whatever_their_case_and_spacing(tmp_path):

@@ -38,9 +38,13 @@ class Asking(ABC):
         return examples
 
     def draw(self, row: InstructionRow, examples: Sequence[Example], count: int, key: str) -> list[Example]:
-        """The mini-batch that scores a group: the same for the same key, so that no rank has to be told."""
+        """The mini-batch that scores a group: the same for the same key, so that no rank has to be told.
+
+        A run of the pool from a random place on, since its order spreads labels (`prewrite.tasks.loading.spread`).
+        """
         pool = self.pool(row, examples)
-        return random.Random(key).sample(pool, min(count, len(pool)))
+        start = random.Random(key).randrange(len(pool))
+        return [pool[(start + number) % len(pool)] for number in range(min(count, len(pool)))]
 
     @abstractmethod
     def calls(

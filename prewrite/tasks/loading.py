@@ -58,10 +58,28 @@ def load_examples(
     return pool[:dev_size]
 
 
+def spread(examples: Sequence[Example], rng: random.Random) -> list[Example]:
+    """An order in which every run of examples has nearly the same share of each target.
+
+    The examples of a target keep their order, at even distances from a random start (systematic sampling, Madow 1944):
+    what is measured on a run of them, a mini-batch, dev, a round of a race, does not depend on the luck of labels.
+    """
+    by_target: dict[str, list[Example]] = {}
+    for example in examples:
+        by_target.setdefault(str(example.target), []).append(example)
+    starts = {target: rng.random() for target in by_target}
+    placed = [
+        ((number + starts[target]) / len(own), example)
+        for target, own in by_target.items()
+        for number, example in enumerate(own)
+    ]
+    return [example for _, example in sorted(placed, key=lambda pair: pair[0])]
+
+
 def load_pool(
     task: Task, *, local_dir: Path | None = None, words: Words = (0, None), seed: int = 0, empty: Empty = "refuse"
 ) -> list[Example]:
-    """The rows that train and dev are cut from, shuffled by `seed`.
+    """The rows that train and dev are cut from, shuffled by `seed`; those of a task with labels `spread` by label.
 
     Repeated rows are dropped first. A row that repeats a test row is refused, or left out where the task says why the
     hub's copy has such rows.
@@ -97,7 +115,10 @@ def load_pool(
         log.warning(
             "%s: %d of %d rows are longer than data.max_words=%d: left out", task.name, longer, len(lengths), most
         )
-    random.Random(seed).shuffle(pool)
+    rng = random.Random(seed)
+    rng.shuffle(pool)
+    if task.labels:
+        pool = spread(pool, rng)
     if near := near_copies(pool, loaded[1].examples):
         first, second = (next(iter(example.fields.values()))[:80] for example in near[0])
         log.warning(

@@ -4,27 +4,34 @@
 
 Prints one table a task. The truth of a rewrite is its mean on examples that the choice has not seen. "estimate" and
 "race" are the package's own. Where a file has them, the probabilities of the right labels stand beside right and wrong,
-and the rewrites of each meta-instruction beside one another.
+and the rewrites of each meta-instruction beside one another; of a task with labels (PREWRITE_DATA has its rows) also
+examples drawn by luck beside a run of the package's own order.
 Legend: R rewrites, E examples; y_RE is 1 right, 0 wrong, nan no verdict; p_RE the probability of the right label.
 """
 
 import argparse
 import json
+import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from scipy.stats import spearmanr
 
+from prewrite.tasks import TASKS
+from prewrite.tasks.loading import load_examples
+from prewrite.tasks.loading import spread as spread_labels
 from prewrite.training.objectives.estimate import estimate_worth
 from prewrite.training.objectives.race import plan_race, run_race
+from prewrite.types import Example
 
 GROUP = 8  # rewrites that share their examples in training
 KS = (4, 8, 16, 32)
 BUDGETS = (400, 800, 1600, 3200)
 VALUES = {"1": 1.0, "0": 0.0, "-": np.nan}
+Way = Callable[[np.ndarray, int], np.ndarray]  # (columns that may be seen, k) -> a mean of each rewrite
 
 
 @dataclass(frozen=True)
@@ -32,6 +39,7 @@ class Table:
     """The verdicts of a task. fixed: means of the initial instruction and the hand's.
 
     p_RE: None where they were not kept. asked_by_R: the number of the meta-instruction that asked for each rewrite.
+    examples_E: None for a task without labels.
     """
 
     task: str
@@ -40,6 +48,7 @@ class Table:
     p_RE: np.ndarray | None
     asked_by_R: list[str]
     meta_instructions: list[str]
+    examples_E: list[Example] | None
 
 
 @dataclass(frozen=True)
@@ -60,7 +69,13 @@ def load(path: Path) -> Table:
     known = all(logprobs.values())
     p = np.exp(np.array(list(logprobs.values()), dtype=float) / 100) if known else None
     asked_by = [name.partition("/")[0] for name in y]
-    return Table(head["task"], np.array(list(y.values())), fixed, p, asked_by, head.get("meta_instructions", []))
+    task, examples = TASKS.get(head["task"]), None
+    if task is not None and task.labels:
+        own = {example.id: example for example in load_examples(task, "train")}
+        examples = [own[name] for name in head["examples"]]
+    return Table(
+        head["task"], np.array(list(y.values())), fixed, p, asked_by, head.get("meta_instructions", []), examples
+    )
 
 
 def spread(y_RE: np.ndarray) -> Spread:
@@ -84,6 +99,11 @@ def examples_seen(y_RE: np.ndarray, k: int, per_draw: int, rng: np.random.Genera
     return seen & ~np.isnan(y_RE)
 
 
+def rank_correlation(estimate_R: np.ndarray, truth_R: np.ndarray) -> float:
+    """Spearman's; 0 where the estimates are all the same."""
+    return float(spearmanr(estimate_R, truth_R)[0]) if np.ptp(estimate_R) else 0.0  # type: ignore[arg-type]  # untyped
+
+
 def judged(y_RE: np.ndarray, seen_RE: np.ndarray) -> dict[str, tuple[float, float]]:
     """Of each estimate: (rank correlation with the truth, truth of the 5% picked above the mean of all)."""
     truth_R = np.nanmean(np.where(seen_RE, np.nan, y_RE), axis=1)
@@ -96,7 +116,7 @@ def judged(y_RE: np.ndarray, seen_RE: np.ndarray) -> dict[str, tuple[float, floa
     picked = max(1, len(y_RE) // 20)
     return {
         name: (
-            float(np.nan_to_num(np.float64(spearmanr(estimate, truth_R)[0]))),  # type: ignore[arg-type]  # untyped
+            rank_correlation(estimate, truth_R),
             float(truth_R[np.argsort(-estimate, kind="stable")[:picked]].mean() - truth_R.mean()),
         )
         for name, estimate in estimates.items()
@@ -104,11 +124,32 @@ def judged(y_RE: np.ndarray, seen_RE: np.ndarray) -> dict[str, tuple[float, floa
 
 
 def by_probability(table: Table, p_RE: np.ndarray, draws: int, rng: np.random.Generator) -> None:
-    """Prints how well means on k shared examples tell the share of right answers on the other half: of right and
-    wrong, of the right label's probability, and of both."""
-    whole_R = ~np.isnan(table.y_RE).any(axis=1)
-    y, p_RE = table.y_RE[whole_R], p_RE[whole_R]
-    ways = {"right or wrong": y, "probability": p_RE, "both": (y + p_RE) / 2}
+    """Of right and wrong, of the right label's probability, and of both."""
+
+    def first(value_RE: np.ndarray) -> Way:
+        return lambda seen, k: value_RE[:, seen[:k]].mean(axis=1)
+
+    y = table.y_RE
+    shared_means(y, {"right or wrong": first(y), "probability": first(p_RE), "both": first((y + p_RE) / 2)}, draws, rng)
+
+
+def by_label(table: Table, examples_E: Sequence[Example], draws: int, rng: np.random.Generator) -> None:
+    """Of examples drawn by luck, and of a run of them in the order that spreads their labels."""
+    place = {example.id: column for column, example in enumerate(examples_E)}
+
+    def run(seen: np.ndarray, k: int) -> np.ndarray:
+        order = spread_labels([examples_E[column] for column in seen], random.Random(int(seen[0])))
+        return table.y_RE[:, [place[example.id] for example in order[:k]]].mean(axis=1)
+
+    ways = {"by luck": lambda seen, k: table.y_RE[:, seen[:k]].mean(axis=1), "labels spread": run}
+    shared_means(table.y_RE, ways, draws, rng)
+
+
+def shared_means(y_RE: np.ndarray, ways: dict[str, Way], draws: int, rng: np.random.Generator) -> None:
+    """Prints how well each way's means on k examples of one half, the same for all rewrites, tell the share of right
+    answers on the other half. Rewrites without all verdicts are left out."""
+    whole_R = ~np.isnan(y_RE).any(axis=1)
+    y = y_RE[whole_R]
     picked, half = max(1, len(y) // 20), y.shape[1] // 2
     print("\n| examples, shared | rank corr.: " + " | ".join(ways) + " | picked 5%: " + " | ".join(ways) + " |")
     print("| --- " * (1 + 2 * len(ways)) + "|")
@@ -117,11 +158,10 @@ def by_probability(table: Table, p_RE: np.ndarray, draws: int, rng: np.random.Ge
         for _ in range(draws):
             order = rng.permutation(y.shape[1])
             truth_R = y[:, order[half:]].mean(axis=1)
-            for name, value_RE in ways.items():
-                mean_R = value_RE[:, order[:k]].mean(axis=1)
+            for name, way in ways.items():
+                mean_R = way(order[:half], k)[whole_R]
                 best = np.argsort(-mean_R, kind="stable")[:picked]
-                correlation = float(spearmanr(mean_R, truth_R)[0])  # type: ignore[arg-type]  # untyped
-                told[name].append((correlation, float(truth_R[best].mean() - truth_R.mean())))
+                told[name].append((rank_correlation(mean_R, truth_R), float(truth_R[best].mean() - truth_R.mean())))
         means = [np.mean(one, axis=0) for one in told.values()]
         shown = [f"{mean[0]:.2f}" for mean in means] + [f"{100 * mean[1]:+.1f}" for mean in means]
         print(f"| {k} | {' | '.join(shown)} |")
@@ -183,6 +223,8 @@ def report(table: Table, draws: int, rng: np.random.Generator) -> None:
         by_meta_instruction(table)
     if table.p_RE is not None:
         by_probability(table, table.p_RE, 5 * draws, rng)
+    if table.examples_E is not None:
+        by_label(table, table.examples_E, 5 * draws, rng)
     print("\n| examples | shared by | rank corr. mean | estimate | picked 5% mean | estimate |")
     print("| --- | --- | --- | --- | --- | --- |")
     for k in (k for k in KS if k < examples):

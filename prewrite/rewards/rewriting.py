@@ -6,6 +6,7 @@ the rollout without a verdict: rollouts of a group are compared on the same exam
 """
 
 import math
+import statistics
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import cast
@@ -21,6 +22,8 @@ from prewrite.types import Evaluation, Example, InstructionRow, Sample, Verdict
 
 Evaluations = Sequence[Evaluation | None]
 WRONG_TAGS = -1.0
+MARGIN_SLOPE = 5.0  # steeper is nearer to right and wrong; measured in docs/choosing.md
+TINY = 1e-6
 
 
 def prewrite_accuracy_reward(
@@ -79,16 +82,27 @@ def accuracy_classification_reward(
     return [_score(evaluation, _accuracy) for evaluation in evaluations]
 
 
-def target_probability_reward(
+def target_margin_reward(
     samples: Sequence[Sample], rows: Sequence[InstructionRow], *, evaluations: Evaluations
 ) -> list[Score]:
-    """How likely a forced choice makes the right label, in the mean over the mini-batch. Range [0, 1].
+    """How clearly a forced choice tells the right label from the others (`margins`), in the mean. Range [0, 1].
 
-    Between right and wrong by how much, where accuracy knows only which: the share that a choice sampled at temperature
-    1 would get right. Needs `task_model.label_logprobs`; no verdict where the endpoint does not say how likely a label
-    is.
+    Between right and wrong by how much, where accuracy knows only which. Needs `task_model.label_logprobs`; no verdict
+    where the endpoint does not say how likely a label is.
     """
-    return [_score(evaluation, _probability) for evaluation in evaluations]
+    return [_score(evaluation, _margin) for evaluation in evaluations]
+
+
+def margins(logprobs: Sequence[float | None]) -> list[float]:
+    """logistic(5 * log-odds / mean |log-odds|) of each of a rewrite's right labels, from their log-probs.
+
+    Near 1 and 0 where right and wrong are clear, between where they are not. Being divided by its own mean, a rewrite
+    gains nothing by making the task model surer of all that it says, as it does where the probability itself is paid.
+    0 where the log-prob is not known.
+    """
+    known = [abs(_log_odds(one)) for one in logprobs if one is not None]
+    scale = MARGIN_SLOPE / max(statistics.fmean(known), TINY) if known else 0.0
+    return [0.0 if one is None else 1 / (1 + math.exp(-scale * _log_odds(one))) for one in logprobs]
 
 
 def f1_classification_reward(
@@ -153,9 +167,14 @@ def _accuracy(verdicts: Sequence[Verdict]) -> float | None:
     return _mean([cast(float, verdict.score) for verdict in verdicts])
 
 
-def _probability(verdicts: Sequence[Verdict]) -> float | None:
-    known = [math.exp(v.target_logprob) for v in verdicts if v.target_logprob is not None]
-    return _mean(known) if len(known) == len(verdicts) else None
+def _margin(verdicts: Sequence[Verdict]) -> float | None:
+    logprobs = [verdict.target_logprob for verdict in verdicts]
+    return None if None in logprobs else _mean(margins(logprobs))
+
+
+def _log_odds(logprob: float) -> float:
+    logprob = min(max(logprob, math.log(TINY)), -TINY)
+    return logprob - math.log(-math.expm1(logprob))
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -1,6 +1,5 @@
 """What is known of every instruction of every row: all verdicts that were paid for, and what they make of it."""
 
-import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -9,6 +8,7 @@ from prewrite.asking.questions import Asked, Question, Scoring, answers_bar, eva
 from prewrite.config import Config
 from prewrite.evaluation.summary import summarise
 from prewrite.reporting.journal import Journal
+from prewrite.rewards.rewriting import margins
 from prewrite.tasks.base import Task
 from prewrite.tasks.rows import is_whole, row_names
 from prewrite.training.objectives.call_plan import look_examples, race_examples
@@ -41,7 +41,7 @@ class Ledger:
         self._own_train = [
             None if is_whole(row) else {example.id for example in data.train_of(row)} for row in data.rows
         ]
-        self.value = {task.name: _value(config, data, task) for task in data.tasks.values()}
+        self.values = {task.name: _values(config, data, task) for task in data.tasks.values()}
 
     def of(self, index: int) -> RowMemory:
         """The memory of a row."""
@@ -70,14 +70,10 @@ class Ledger:
     def worth(self, index: int) -> dict[str, Estimate]:
         """The estimate of every instruction of a row, from all verdicts on train and the race's part of dev."""
         row, memory = self.data.rows[index], self.of(index)
-        value = self.value[row.dataset_name]
-        scores = {
-            text: {
-                example: value(verdict)
-                for example, verdict in (memory.train.get(text, {}) | memory.dev.get(text, {})).items()
-            }
-            for text in memory.candidates
-        }
+        values, scores = self.values[row.dataset_name], {}
+        for text in memory.candidates:
+            known = memory.train.get(text, {}) | memory.dev.get(text, {})
+            scores[text] = dict(zip(known, values(list(known.values())), strict=True))
         estimates = estimate_worth(scores, {text: (c.step, c.source) for text, c in memory.candidates.items()})
         weight = self._weight_of_verdicts(row)
         return {
@@ -142,9 +138,11 @@ class Ledger:
         """
         row, known = self.data.rows[index], self.of(index).dev
         looked = [example.id for example in look_examples(self.config, self.data, row)]
-        value, own = self.value[row.dataset_name], [known.get(text, {}) for text in texts if text]
-        values = [value(verdicts[example]) for verdicts in own for example in looked if example in verdicts]
-        return statistics.fmean(values) if values else None
+        values, own = self.values[row.dataset_name], [known.get(text, {}) for text in texts if text]
+        scores = [
+            s for verdicts in own for s in values([verdicts[example] for example in looked if example in verdicts])
+        ]
+        return statistics.fmean(scores) if scores else None
 
     def entry(self, index: int, text: str, worth: Mapping[str, Estimate], beside: str) -> dict[str, Any]:
         """What best.json says of an instruction: the estimate, and the scores on the examples that another one has too,
@@ -195,6 +193,14 @@ class Ledger:
         return sum(asked) or 1.0
 
 
+def _values(config: Config, data: RewriteData, task: Task) -> Callable[[Sequence[Verdict]], list[float]]:
+    """The scores of an instruction's verdicts: its margins where they are paid for, else each verdict's own score."""
+    if config.selection.metric is None and any(entry.reward.name == "target_margin_reward" for entry in data.rewards):
+        return lambda verdicts: margins([verdict.target_logprob for verdict in verdicts])
+    value = _value(config, data, task)
+    return lambda verdicts: list(map(value, verdicts))
+
+
 def _value(config: Config, data: RewriteData, task: Task) -> Callable[[Verdict], float]:
     """A verdict's score, 0 for a failed call.
 
@@ -202,8 +208,6 @@ def _value(config: Config, data: RewriteData, task: Task) -> Callable[[Verdict],
     is the mean recall; it also stands in for macro-F1, which is no mean over examples.
     """
     metric = config.selection.metric
-    if metric is None and any(entry.reward.name == "target_probability_reward" for entry in data.rewards):
-        return lambda verdict: 0.0 if verdict.target_logprob is None else math.exp(verdict.target_logprob)
     names = {entry.reward.name for entry in data.rewards}
     if metric is None and task.kind == "open_question" and any("f1" in name for name in names):
         metric = "f1"

@@ -204,10 +204,9 @@ class Selection:
             ours, theirs = [v.correct is True for v in first], [v.correct is not False for v in second]
             result = mcnemar_test(ours, theirs, alternative="greater")
         else:
-            value = self.ledger.value[row.dataset_name]
-            result = paired_permutation_test(
-                [value(v) for v in first], [value(v) for v in second], alternative="greater", seed=self.config.seed
-            )
+            values = self.ledger.values[row.dataset_name]
+            seed = self.config.seed
+            result = paired_permutation_test(values(first), values(second), alternative="greater", seed=seed)
         for text, verdicts in ((best, first), (row.instruction, second)):
             self.ledger.write_line(index, text, "test", None, None, verdicts)
         self._remember_duel(index, "test", first, second, examples)

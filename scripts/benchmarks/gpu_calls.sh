@@ -3,14 +3,15 @@
 # worth. Servers and jobs are sessions of their own: they outlive this script, and a second call waits for them again
 # (or, where they ended, starts them anew; they go on with the lines they have).
 #   usage: MODEL=<folder> STATE=<folder kept between calls> OUT=<folder of results> \
-#          [SERVERS=3] [WAIT=560 seconds] [SIDE_BY_SIDE=6] [VERDICTS="flags"] [OPTIMIZERS="flags"] [SERVER_ARGS="flags"] \
+#          [SERVERS=2] [PORT=8100] [WAIT=560 seconds] [SIDE_BY_SIDE=2] [VERDICTS="flags"] [OPTIMIZERS="flags"] [SERVER_ARGS="flags"] \
 #          scripts/benchmarks/gpu_calls.sh [job ...]
 # A job is verdicts:<task> or optimizers:<task>; a third part, as in optimizers:gsm8k:one_parent, is a folder of results of
 # its own, and adds the flags that the variable ONE_PARENT holds.
-# PREWRITE_DATA names the data. Lines and logs come as $OUT/results.tgz, written anew about every 45 s.
+# Of a 1.5B two servers and two runs of train.py (45 GB each) fill a card of 140 GB; of several cards CUDA_VISIBLE_DEVICES names
+# the one to use, and each has a PORT and a STATE of its own. PREWRITE_DATA names the data. Lines and logs come as $OUT/results.tgz, written anew about every 45 s.
 set -uo pipefail
 : "${MODEL:?}" "${STATE:?}" "${OUT:?}"
-deadline=$(($(date +%s) + ${WAIT:-560})) servers=${SERVERS:-3} port=8100 urls=()
+deadline=$(($(date +%s) + ${WAIT:-560})) servers=${SERVERS:-2} port=${PORT:-8100} urls=()
 export PYTHONPATH=.${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 VLLM_NO_USAGE_STATS=1
 mkdir -p "$STATE/results" "$STATE/logs" "$STATE/pids"
 [ $# -gt 0 ] || set -- verdicts:gsm8k optimizers:gsm8k verdicts:ag_news optimizers:ag_news verdicts:boolq verdicts:sst2 \
@@ -32,7 +33,7 @@ for n in $(seq 0 $((servers - 1))); do
     VLLM_CACHE_ROOT="$STATE/cache-$n" start "server-$n" python3 -m vllm.entrypoints.openai.api_server \
       --model "$MODEL" --served-model-name task --host 127.0.0.1 --port $((port + n)) --generation-config vllm \
       --no-enable-log-requests --disable-log-stats --uvicorn-log-level warning --max-model-len 4096 \
-      --enable-prefix-caching ${SERVER_ARGS---gpu-memory-utilization 0.2 --kv-cache-memory-bytes 24000000000}
+      --enable-prefix-caching ${SERVER_ARGS---gpu-memory-utilization 0.02 --kv-cache-memory-bytes 16000000000}
 done
 up=()
 for n in $(seq 0 $((servers - 1))); do
@@ -50,7 +51,7 @@ waiting=("$@")
 while [ "$(left)" -gt 0 ]; do
   running=0
   for job in "$@"; do ! lives "${job//:/-}" || running=$((running + 1)); done
-  while [ ${#waiting[@]} -gt 0 ] && [ "$running" -lt "${SIDE_BY_SIDE:-6}" ]; do
+  while [ ${#waiting[@]} -gt 0 ] && [ "$running" -lt "${SIDE_BY_SIDE:-2}" ]; do
     job=${waiting[0]} waiting=("${waiting[@]:1}")
     lives "${job//:/-}" && continue
     flags=${VERDICTS-}; [ "${job%%:*}" = verdicts ] || flags=${OPTIMIZERS-}

@@ -120,15 +120,24 @@ def test_each_token_keeps_the_log_prob_of_the_weights_that_wrote_it(tmp_path: Pa
     assert max(spans) > 0, "an answer that went on after a push"
 
 
-def test_a_rollout_ends_before_its_longest_answer(tmp_path: Path) -> None:
-    turns = {}
-    for share in (0.0001, 1.0):
-        engine = Engine()
-        trainer = Collecting(settings_of(tmp_path, rollout={"partial_rollouts": share}), engine, Progress())
-        for _ in range(7):
-            trainer.batch()
-        turns[share] = engine.turns
-    assert turns[1.0] < 0.8 * turns[0.0001]
+def test_a_rollout_ends_when_the_last_group_of_its_batch_is_complete(tmp_path: Path) -> None:
+    engine = Engine()
+    trainer = Collecting(settings_of(tmp_path), engine, Progress())
+    for _ in range(3):
+        before = {one.samples[0].prompt_ids: one.samples for one in trainer.progress.carried}
+        engine.turns = 0
+        batch = trainer.batch()
+        new = [one.sample for one in batch if one.sample.prompt_ids not in before]
+        assert 0 < max(len(one.completion_ids) for one in new) <= engine.turns <= LONGEST
+        unfinished = [
+            (sample, before.get(sample.prompt_ids, ())[place : place + 1])
+            for one in trainer.progress.carried
+            for place, sample in enumerate(one.samples)
+            if sample.finish_reason == "abort"
+        ]
+        assert unfinished
+        for sample, earlier in unfinished:
+            assert len(sample.completion_ids) == engine.turns + sum(len(one.completion_ids) for one in earlier)
 
 
 def test_a_run_that_was_stopped_goes_on_with_the_same_tokens(tmp_path: Path) -> None:
@@ -255,9 +264,9 @@ def test_a_batch_has_a_group_for_each_engine(tmp_path: Path) -> None:
 def test_a_step_tells_what_goes_on() -> None:
     done = Sample((1,), (5,), (-1.0,), "a", "stop")
     begun = begin_group(3, [1], 3)
-    old = CarriedGroup(4, 2, [done, replace(begun.samples[0], completion_ids=(5,), sampler_logprobs=(-1.0,)), done])
+    old = CarriedGroup(4, 3, [done, replace(begun.samples[0], completion_ids=(5,), sampler_logprobs=(-1.0,)), done])
     metrics = carried_metrics([old, replace(begun, pushes=1)])
-    assert metrics == {"carried_answers": 4.0, "carried_pushes_max": 2.0}
+    assert metrics == {"carried_answers": 4.0, "carried_pushes_max": 3.0}
     assert carried_metrics([]) == {"carried_answers": 0.0, "carried_pushes_max": 0.0}
-    assert "| carried 4, 2 pushes |" in step_line({"step": 1, "reward_mean": 0.5, **metrics}, 9)
+    assert "| carried 4, 3 pushes |" in step_line({"step": 1, "reward_mean": 0.5, **metrics}, 9)
     assert "carried" not in step_line({"step": 1, "reward_mean": 0.5, **carried_metrics([])}, 9)

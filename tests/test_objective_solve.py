@@ -363,7 +363,6 @@ def test_a_whole_run_learns_from_problems_without_a_task_server(tmp_path: Path, 
         *("set_aside_passes=1", "max_train_rows=3", "task_weights=[1,1,1]", f"reward_funcs={json.dumps(rewards)}"),
         *("reward_weights=[1.0,0.5,1,1,1]", "trust_remote_code=true"),
         *("policy.lora.r=4", "policy.lora.alpha=8", "beta=0.04", "learning_rate=1e-3"),
-        "partial_rollouts=0.5",
     )
     program = start_loaded("train.py", "--config", "configs/solve_tiny.json", *with_settings(*settings))
     code, stdout, stderr = finish(program)

@@ -99,9 +99,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_model_arguments(parser)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument(
-        "--drafted", type=int, nargs="+", default=[3, 6], help="tokens drafted a step (default 3 and 6)"
-    )
+    parser.add_argument("--drafted", type=int, nargs="+", default=[3, 6], help="tokens drafted a step (default 3 and 6)")
     arguments = parse(parser)
     quiet_libraries()
     show_heading(arguments, 1)

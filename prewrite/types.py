@@ -126,7 +126,8 @@ class Sample:
     """One completion of the policy, as the sampler made it.
 
     prompt_ids [P], completion_ids [T], sampler_logprobs [T] (nats, at the sampling temperature, of the chosen tokens).
-    finish_reason: "stop" (an EOS token ends completion_ids) or "length" (truncated).
+    finish_reason: "stop" (an EOS token ends completion_ids), "length" (truncated), or "abort": unfinished, without a
+    text, and to go on in a later batch (partial rollouts); its log-probs stay those of the weights that sampled it.
     """
 
     prompt_ids: tuple[int, ...]

@@ -106,7 +106,7 @@ def test_truncated_completions_of_one_length_still_differ_in_reward() -> None:
 
 @pytest.mark.slow
 def test_bench_step_on_two_ranks(tmp_path: Path, data: Path) -> None:
-    command = ("scripts.benchmarks.step", "--steps", "1", "--warmup", "1")
+    command = ("scripts.benchmarks.step", "--steps", "1", "--warmup", "1", "--set", "rollout.partial_rollouts=0.5")
     out = tmp_path / "result.json"
     result, stdout = finish_script(out, start_script(out, data, *command, ranks=2))
     ours = result["step"]["PRewrite"]

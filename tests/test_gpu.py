@@ -2,6 +2,7 @@
 rollouts that share their request train as each by itself."""
 
 import json
+import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -59,6 +60,14 @@ def test_the_engine_computes_with_the_pushed_weights(report: dict) -> None:
     largest = max(max(gaps) for gaps in report["gaps"])
     assert largest < 0.3, "bfloat16 is coarse where few layers make large logits"
     assert min(report["gaps_without_push"]) > 5 * largest
+
+
+def test_completions_go_on_after_a_push(report: dict) -> None:
+    """The largest gaps of few tokens: bfloat16's noise, against a step that moved the weights."""
+    spanning = [one for completions in report["partial"] for one in completions]
+    assert spanning
+    to_their_own = statistics.fmean(max(one["gaps"]) for one in spanning)
+    assert to_their_own < statistics.fmean(one["gap_to_the_new_weights"] for one in spanning)
 
 
 def test_adapters_train_on_frozen_weights_in_4_bits_too_and_are_pushed_merged(report: dict) -> None:

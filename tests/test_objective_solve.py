@@ -227,7 +227,10 @@ def test_a_problem_that_all_or_none_solve_is_left_out_for_some_passes(tmp_path: 
 
     def batch(solved_by: list[int], of: int = 2) -> list[int]:
         """One pass over the four problems, each solved by so many of its samples; the problems that were asked."""
-        asked = [requests.index(solve.request(index, index, progress.draws)) for index in range(4)]
+        asked = [
+            requests.index(solve.request(solve.choose(index, index, progress.draws), index, progress.draws))
+            for index in range(4)
+        ]
         read = [
             solve.read(index, index, progress.draws, sample(solved(solve.rows[asked[index]]) if n < count else "?"))
             for index, count in enumerate(solved_by)

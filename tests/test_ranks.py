@@ -94,6 +94,20 @@ def test_the_sampler_gap_does_not_grow_from_step_to_step(ranks: int, request: py
         assert max(gaps) < 1e-4, gaps
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_completion_that_goes_on_after_a_push_has_each_tokens_log_prob_of_the_weights_that_sampled_it(
+    ranks: int, request: pytest.FixtureRequest
+) -> None:
+    """The request is longer than a block of the prefix cache, as above."""
+    report = request.getfixturevalue("one_rank" if ranks == 1 else "two_ranks")
+    for completions in report["partial"]:
+        assert completions
+        for one in completions:
+            assert min(one["tokens"]) >= 1
+            assert max(one["gaps"]) < 1e-4, "the largest of all tokens"
+            assert one["gap_to_the_new_weights"] > 0.01
+
+
 def test_ranks_write_different_rewrites(two_ranks: dict) -> None:
     first, second = two_ranks["texts"]
     assert len(first) == len(second) == 4

@@ -171,7 +171,7 @@ class ScriptedTrainer(Trainer):
         self.objective: Any = SimpleNamespace(affords=lambda num_rollouts: affords)
         self.groups_per_batch, self.num_generations = len(batches[0]), config.rollout.num_generations
 
-    def _score_fresh_groups(self) -> list[list[Scored]]:
+    def _score_groups(self, missing: int) -> list[list[Scored]]:
         return [[scored(reward) for reward in group] for group in self.batches.pop(0)]
 
 

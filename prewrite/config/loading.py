@@ -116,6 +116,12 @@ def check_world(config: Config, world_size: int) -> None:
             f"config: rollout.vllm_tensor_parallel_size {config.rollout.vllm_tensor_parallel_size} does not divide the "
             f"{world_size} ranks of this run: every engine takes so many of them"
         )
+    engines = world_size // config.rollout.vllm_tensor_parallel_size
+    if config.rollout.partial_rollouts and rollouts // group < engines:
+        raise UserError(
+            f"config: rollout.partial_rollouts gives every engine whole groups, and a batch has {rollouts // group} "
+            f"for {engines} engines; raise gradient_accumulation_steps, lower num_generations, or leave it out"
+        )
 
 
 def config_hash(config: Config) -> str:

@@ -17,6 +17,7 @@ READ_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "solve": {
         "data": ("instruction_suffix", "answer_pattern", "task_weights", "max_train_rows", "set_aside_passes"),
+        "rollout": ("partial_rollouts",),
     },
 }
 # What SFT reads of a section, and what it does not; a section that is in neither it reads as a whole.

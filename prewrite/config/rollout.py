@@ -41,6 +41,9 @@ class RolloutSettings(Section):
     """sample from the k likeliest tokens; -1 or 0 = all"""
     min_p: Annotated[float, Field(ge=0, le=1)] = 0.0
     """least share of the likeliest token's probability"""
+    partial_rollouts: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """groups under way beyond a batch's, as a share of it: a rollout ends when a batch of groups is complete, and the
+    rest goes on in the next one under the new weights (docs/solving.md); 0 = off"""
     max_prompt_length: Positive = 1024
     """tokens of a request; longer ones are refused at the start"""
     max_completion_length: Positive = 256

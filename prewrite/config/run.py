@@ -80,6 +80,12 @@ class Config(Section):
                 "cut distribution, and the correction is biased; sample from the whole distribution (top_p 1, "
                 "top_k -1, min_p 0) or set loss.sampler_correction=none"
             )
+        if correction == "none" and rollout.partial_rollouts:
+            yield (
+                "partial_rollouts with sampler_correction=none: an answer that goes on after a push was sampled from "
+                "two policies, which the correction alone makes up for; take token_truncate, or leave partial_rollouts "
+                "out"
+            )
         if self.loss.loss_type == "bnpo" and self.training.max_tokens_per_micro_batch:
             yield (
                 "loss_type=bnpo with max_tokens_per_micro_batch: bnpo divides by the tokens of each micro-batch, so "

@@ -4,11 +4,12 @@ Token ids go in and come out; texts are decoded once they are whole. On a GPU a 
 each token: detokenizing inside the engine and an object for each log-prob took half of its time.
 """
 
+import functools
 import itertools
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -21,12 +22,11 @@ from prewrite.types import Sample
 
 @dataclass
 class _Started:
-    """A completion that the engine is writing: the copy-th of request `index`."""
+    """A completion that the engine is writing, with what was written of it before."""
 
-    index: int
-    copy: int
-    token_ids: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
+    place: int
+    token_ids: list[int]
+    logprobs: list[float]
 
 
 class Sampler:
@@ -87,35 +87,57 @@ class Sampler:
         on_finished: called with (i, copy, sample) when a completion is done, while others are still being written.
         A collective of the ranks of one engine, where it has several: all with the same requests and counts.
         """
-        engine, params = self.engine.llm_engine, self._sampling_params(greedy)
+        places = [(index, copy) for index, count in enumerate(counts) for copy in range(count)]
+
+        def finish(place: int, sample: Sample) -> bool:
+            if on_finished is not None:
+                on_finished(*places[place], sample)
+            return False
+
+        begun = [Sample(tuple(requests[index]), (), (), "", "abort") for index, _ in places]
+        done = iter(self.go_on(begun, finish, greedy=greedy))
+        return [list(itertools.islice(done, count)) for count in counts]
+
+    def go_on(
+        self, samples: Sequence[Sample], on_finished: Callable[[int, Sample], bool], *, greedy: bool = False
+    ) -> list[Sample]:
+        """The samples, the unfinished of them gone on with until they are done, or until it is enough.
+
+        on_finished: called with (place in samples, sample) when one is done; True = it is enough, and those that are
+        not done then are given back as far as they are. A collective as `sample` is; all have to end at the same one.
+        """
+        engine = self.engine.llm_engine
+        params = functools.cache(lambda written: self._sampling_params(greedy, written))
         started: dict[str, _Started] = {}
-        for index, count in enumerate(counts):
-            for copy in range(count):  # a request for each, or the copies would be handed over all at once
-                name = engine.add_request(str(next(self._numbers)), {"prompt_token_ids": list(requests[index])}, params)
-                started[name] = _Started(index, copy)
-        done: dict[tuple[int, int], Sample] = {}
-        while engine.has_unfinished_requests():
+        for place, sample in enumerate(samples):  # a request for each, or a group's would be handed over all at once
+            if sample.finish_reason == "abort":
+                read = {"prompt_token_ids": [*sample.prompt_ids, *sample.completion_ids]}
+                name = engine.add_request(str(next(self._numbers)), read, params(len(sample.completion_ids)))
+                started[name] = _Started(place, list(sample.completion_ids), list(sample.sampler_logprobs))
+        after, enough = list(samples), False
+        while engine.has_unfinished_requests() and not enough:
             if not (finished := _step(engine, started)):
                 continue
             texts = self.tokenizer.batch_decode(
                 [one.token_ids for one, _ in finished], skip_special_tokens=True, clean_up_tokenization_spaces=False
             )
             for (one, reason), text in zip(finished, texts, strict=True):
-                assert len(one.logprobs) == len(one.token_ids), "one log-prob for each token"
                 assert reason in ("stop", "length"), f"vLLM ended a completion with {reason!r}"
-                sample = Sample(tuple(requests[one.index]), tuple(one.token_ids), tuple(one.logprobs), text, reason)
-                done[one.index, one.copy] = sample
-                if on_finished is not None:
-                    on_finished(one.index, one.copy, sample)
-        return [[done[index, copy] for copy in range(count)] for index, count in enumerate(counts)]
+                sample = after[one.place] = _with(samples[one.place], one, text, reason)
+                enough = on_finished(one.place, sample) or enough
+        engine.abort_request(list(started), internal=True)
+        for one in started.values():
+            after[one.place] = _with(samples[one.place], one, "", "abort")
+        return after
 
-    def _sampling_params(self, greedy: bool) -> Any:
+    def _sampling_params(self, greedy: bool, written: int) -> Any:
+        """written: tokens that the completion has already."""
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
         settings = self.settings
         return SamplingParams(
-            max_tokens=settings.max_completion_length,
+            max_tokens=settings.max_completion_length - written,
             logprobs=0,
             detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
@@ -155,7 +177,7 @@ class Sampler:
 
     def forget_prefixes(self) -> None:
         """Drops the prefix cache: what is sampled next is computed as after a push, to the last bit."""
-        self.engine.reset_prefix_cache()
+        assert self.engine.reset_prefix_cache(), "no request is under way that would hold on to old keys and values"
 
 
 def memory_share(settings: RolloutSettings | TaskModelSettings) -> float:
@@ -211,4 +233,16 @@ def _step(engine: Any, started: dict[str, _Started]) -> list[tuple[_Started, str
             one.logprobs += output.new_logprobs.logprobs[:, 0].tolist()  # the sampled token's stands first
     last = [output for output in outputs if output.finished]
     engine.output_processor.process_outputs(last)
-    return [(started[output.request_id], str(output.finish_reason)) for output in last if output.request_id in started]
+    known = [output for output in last if output.request_id in started]
+    return [(started.pop(output.request_id), str(output.finish_reason)) for output in known]
+
+
+def _with(sample: Sample, one: _Started, text: str, reason: str) -> Sample:
+    assert len(one.logprobs) == len(one.token_ids), "one log-prob for each token"
+    return replace(
+        sample,
+        completion_ids=tuple(one.token_ids),
+        sampler_logprobs=tuple(one.logprobs),
+        text=text,
+        finish_reason=reason,
+    )

@@ -73,6 +73,8 @@ def step_line(metrics: Mapping[str, Any], total_steps: int) -> str:
         ]
     if metrics.get("flat_groups"):
         parts.append(f"flat {metrics['flat_groups']:.0%}")
+    if metrics.get("carried_answers"):
+        parts.append(f"carried {metrics['carried_answers']:.0f}, {metrics['carried_pushes_max']:.0f} pushes")
     if metrics.get("failed_calls"):
         parts.append(f"FAILED CALLS {metrics['failed_calls']:.0f}")
     seconds = [f"{phase} {metrics[f'seconds/{phase}']:.1f}" for phase in PHASES if metrics.get(f"seconds/{phase}")]

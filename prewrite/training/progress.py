@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from prewrite.types import Scored, Verdict
+from prewrite.types import Sample, Scored, Verdict
 
 
 @dataclass(frozen=True)
@@ -67,15 +67,32 @@ class RowMemory:
     claim: Claim | None = None
 
 
+@dataclass(frozen=True)
+class CarriedGroup:
+    """A group under way (partial rollouts). index: of its row. pushes: how many it has seen since it began.
+
+    samples: its G completions, each done or with the finish_reason "abort".
+    """
+
+    index: int
+    pushes: int
+    samples: list[Sample]
+
+    @property
+    def num_unfinished(self) -> int:
+        return sum(sample.finish_reason == "abort" for sample in self.samples)
+
+
 @dataclass
 class Progress:
     """step: optimizer steps taken. draws: rollout batches drawn. place: rows taken from the row order so far.
 
-    leftovers: scored groups that the next batch begins with (dynamic sampling). gaps: the gap alarm's window.
-    alike_batches: rollout batches running whose rewrites were nearly all alike. entropy_scale: what the entropy bonus
-    counts next where rollouts have less than the target. policy_tokens: that the policy has read
-    and written, over all ranks. memory: the selection's, by the row's name. set_aside: in solving, the pass over the
-    problems from which on one is back, by its index. All of these but step, draws and policy_tokens are a stage's own.
+    leftovers: scored groups that the next batch begins with (dynamic sampling, partial rollouts). carried: groups that
+    go on in the next batch. gaps: the gap alarm's window. alike_batches: rollout batches running whose rewrites were
+    nearly all alike. entropy_scale: what the entropy bonus counts next where rollouts have less than the target.
+    policy_tokens: that the policy has read and written, over all ranks. memory: the selection's, by the row's name.
+    set_aside: in solving, the pass over the problems from which on one is back, by its index. All of these but step,
+    draws and policy_tokens are a stage's own.
     kept: JSON values of callbacks, by their names.
 
     stage: the one that runs, from 0. stage_start, counts_before: optimizer steps, and what was spent, before it.
@@ -96,13 +113,14 @@ class Progress:
     stage_start: int = 0
     counts_before: dict[str, float] = field(default_factory=dict)
     winners: dict[str, Winner] = field(default_factory=dict)
+    carried: list[CarriedGroup] = field(default_factory=list)
     entropy_scale: int = 1
 
     def next_stage(self, counts: Mapping[str, float]) -> None:
         """Ends a stage. counts: what the run has spent so far, over all ranks, by the name of the metric."""
         self.stage, self.stage_start, self.counts_before = self.stage + 1, self.step, dict(counts)
         self.place, self.leftovers, self.gaps, self.alike_batches, self.memory = 0, [], [], 0, {}
-        self.set_aside, self.entropy_scale = {}, 1
+        self.set_aside, self.carried, self.entropy_scale = {}, [], 1
 
     def to_json(self) -> bytes:
         """The record as JSON; `from_json` gives it back equal."""

@@ -5,6 +5,7 @@ roll out -> score -> advantages -> batch -> optimizer steps (log-probs, loss, ba
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -19,6 +20,7 @@ from prewrite.training.callbacks import Callback
 from prewrite.training.engines import Engines
 from prewrite.training.loop import Loop
 from prewrite.training.objectives.base import Objective, Parts
+from prewrite.training.partial_rollouts import begin_group, carried_metrics, go_on, num_begun
 from prewrite.training.progress import Progress, row_at
 from prewrite.training.rollout import roll_out
 from prewrite.training.schedule import check_gap, count_alike, entropy_scale, total_steps
@@ -84,6 +86,8 @@ class Trainer(Loop):
         rollouts, refills = self._collect()
         console.rewrites(rollouts, self.config.training.num_completions_to_print)
         shared = rollout_metrics(rollouts, self.num_generations) | {"refills": float(refills)}
+        if self.config.rollout.partial_rollouts:
+            shared |= carried_metrics(self.progress.carried)
         count_alike(self.progress, shared["distinct_rewrites"])
         over = ""
         self.sampler.sleep()
@@ -139,7 +143,7 @@ class Trainer(Loop):
 
         Dynamic sampling (DAPO, arXiv 2503.14476, section 3.2): groups without spread are replaced by fresh ones, a
         bounded number of times; informative groups beyond the batch are kept for the next one. After the last refill
-        groups without spread fill what is still missing.
+        groups without spread fill what is still missing. Groups under way see a push before they go on.
         """
         wanted, limit = self.groups_per_batch, self.config.loss.dynamic_sampling_refills
         kept, flat = self.progress.leftovers, []
@@ -147,9 +151,10 @@ class Trainer(Loop):
         size = wanted * self.num_generations
         while len(kept) < wanted and refills < limit and (refills < 0 or self.objective.affords(size)):
             refills += 1
-            for group in self._score_fresh_groups():
+            for group in self._score_groups(wanted - len(kept)):
                 (flat if limit and _is_flat(group) else kept).append(group)
         kept, self.progress.leftovers = kept[:wanted], kept[wanted:]
+        self.progress.carried = [replace(one, pushes=one.pushes + 1) for one in self.progress.carried]
         groups = kept + flat[: wanted - len(kept)]
         scored = [(index, one) for index, group in enumerate(groups) for one in group]
         advantages = group_advantages(
@@ -173,25 +178,16 @@ class Trainer(Loop):
             for (index, one), advantage in zip(scored, advantages.tolist(), strict=True)
         ], max(0, refills)
 
-    def _score_fresh_groups(self) -> list[list[Scored]]:
-        """One batch of groups, rolled out and scored over the ranks, whole on every rank."""
-        place, draw = self.progress.place, self.progress.draws
-        chosen = [
-            row_at(place + group, len(self.objective.rows), self.config.seed) for group in range(self.groups_per_batch)
-        ]
-
-        def read(group: int, sample: Sample) -> Sampled:
-            sampled = self.objective.read(chosen[group], group, draw, sample)
-            self.objective.score_ahead(sampled, draw)
-            return sampled
-
+    def _score_groups(self, missing: int) -> list[list[Scored]]:
+        """Groups, rolled out and scored over the ranks, whole on every rank: a batch of fresh ones, or with partial
+        rollouts those that are complete first, `missing` or more."""
+        draw = self.progress.draws
         with self._clock("rollout"):
-            requests = [self.objective.request(index, group, draw) for group, index in enumerate(chosen)]
-            sampled = roll_out(self.sampler, requests, self.num_generations, self.world, read)
+            sampled, num_fresh = self._roll_out(missing, draw)
         with self._clock("scoring"):
             mine = list(zip(sampled, self.objective.score(sampled, draw), strict=True))
             shared = [pair for part in distributed.gather(mine) for pair in part]
-        self.progress.place += self.groups_per_batch
+        self.progress.place += num_fresh
         self.progress.draws += 1
         scored = [
             Scored(
@@ -207,6 +203,41 @@ class Trainer(Loop):
             for (one, mark), total in zip(shared, self._totals([mark.parts for _, mark in shared]), strict=True)
         ]
         return [scored[i : i + self.num_generations] for i in range(0, len(scored), self.num_generations)]
+
+    def _roll_out(self, missing: int, draw: int) -> tuple[list[Sampled], int]:
+        """This rank's share of the samples to be scored, and the number of groups that began now."""
+        progress, num_fresh = self.progress, self.groups_per_batch
+        is_partial = bool(self.config.rollout.partial_rollouts)
+        if is_partial:
+            per_batch = self.config.updates_per_generation() * self.config.training.num_iterations
+            is_last = progress.step + per_batch >= self.total_steps
+            num_fresh = num_begun(self.config, progress, missing, num_fresh, is_last=is_last)
+        chosen = dict(enumerate((one.index for one in progress.carried), start=-len(progress.carried)))
+        requests = {group: self.objective.request(index, group, draw) for group, index in chosen.items()}
+        for group in range(num_fresh):
+            index = row_at(progress.place + group, len(self.objective.rows), self.config.seed)
+            chosen[group] = self.objective.choose(index, group, draw)
+            requests[group] = self.objective.request(chosen[group], group, draw)
+
+        def read(group: int, sample: Sample) -> Sampled:
+            sampled = self.objective.read(chosen[group], group, draw, sample)
+            self.objective.score_ahead(sampled, draw)
+            return sampled
+
+        if not is_partial:
+            return roll_out(self.sampler, list(requests.values()), self.num_generations, self.world, read), num_fresh
+        fresh = [begin_group(chosen[group], requests[group], self.num_generations) for group in range(num_fresh)]
+        groups = go_on(self.sampler, [*progress.carried, *fresh], missing, self.world)
+        progress.carried = [one for one in groups if one.num_unfinished]
+        written = [
+            (group, sample)
+            for group, one in zip(chosen, groups, strict=True)
+            if not one.num_unfinished
+            for sample in one.samples
+        ]
+        rank, size = self.world.rank, self.world.size
+        mine = written[len(written) * rank // size : len(written) * (rank + 1) // size]
+        return [read(group, sample) for group, sample in mine], num_fresh
 
     def _totals(self, parts: Sequence[Parts]) -> list[float]:
         """One reward a sample; NaN = no verdict."""

@@ -111,6 +111,7 @@ def bench_config(
     """The run that the flags describe, without a task model. Raises UserError for a setting that is none."""
     settings = {
         "output_dir": str(folder),
+        "objective": "solve",
         "policy": {"model": model, "gradient_checkpointing": gradient_checkpointing},
         "data": {"tasks": ["gsm8k"]},
         "rollout": {
@@ -119,7 +120,6 @@ def bench_config(
             "max_completion_length": arguments.completion,
             "kv_cache_gib": arguments.kv_cache_gib,
         },
-        "task_model": {"base_url": NOWHERE, "model": "none"},
         "selection": {"eval_steps": 0},  # a look at dev is no part of a step
         "training": {"max_steps": 1, "per_device_train_batch_size": arguments.generations,
                      "gradient_accumulation_steps": arguments.prompts, **training},

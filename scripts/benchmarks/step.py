@@ -3,6 +3,7 @@
     python -m scripts.benchmarks.step --model FOLDER               32 GSM8K prompts x 8 completions x 512 tokens
     python -m scripts.benchmarks.step --dummy 1.5b --tokenizer FOLDER --gradient-checkpointing
     deepspeed --num_accelerators 2 --module scripts.benchmarks.step --model FOLDER      the same work on each of 2 GPUs
+    python -m scripts.benchmarks.step --model FOLDER --completion 2048 --no-peer --set rollout.partial_rollouts=0.5
 
     python -m scripts.benchmarks.step --dummy 7b --tokenizer FOLDER --gradient-checkpointing --set policy.lora.r=16
 
@@ -41,12 +42,11 @@ from prewrite.rewards.base import Reward
 from prewrite.tasks import get_task
 from prewrite.training.engines import Engines
 from prewrite.training.objectives.base import WeightedReward
-from prewrite.training.objectives.requests import Request, Requests
-from prewrite.training.objectives.rewrite import Rewrite
-from prewrite.training.objectives.rewrite_data import RewriteData
+from prewrite.training.objectives.solve import Solve
+from prewrite.training.objectives.solve_data import Problem, SolveData
 from prewrite.training.progress import Progress
 from prewrite.training.trainer import Trainer
-from prewrite.types import InstructionRow, Rollout, Sample
+from prewrite.types import Example, Rollout, Sample
 from scripts.benchmarks.common import (
     MAX_PROMPT_LENGTH,
     NOWHERE,
@@ -126,22 +126,18 @@ class MeasuredTrainer(Trainer):
             yield
 
 
-def parity_reward(samples: Sequence[Sample], rows: Sequence[InstructionRow]) -> list[float]:
+def parity_reward(samples: Sequence[Sample], rows: Sequence[Example]) -> list[float]:
     return [parity(sample.completion_ids) for sample in samples]
-
-
-class PlainRequests(Requests):
-    """Each problem as the peer asks it, one user turn, with no words of ours around it."""
-
-    def draw(self, index: int, key: str) -> Request:
-        text = self.rows[index].instruction
-        return Request(chat_request(text, self.tokenizer), text)
 
 
 def measure_ours(config: Config, world: distributed.World, problems: Sequence[str], warmup: int) -> Measured | None:
     """Our side, on every rank; None on all but the first. The last step is not counted: it saves the checkpoint."""
-    rows = [InstructionRow(problem, "gsm8k") for problem in problems]
-    tokenizer = load_tokenizer(config.policy)
+    tokenizer, task = load_tokenizer(config.policy), get_task("gsm8k")
+    # As the peer asks them: one user turn, with no words of ours around it.
+    train = [
+        Problem(task, Example(str(number), {"problem": problem}, ""), chat_request(problem, tokenizer))
+        for number, problem in enumerate(problems)
+    ]
     with contextlib.ExitStack() as stack:
         policy = Policy(config.policy, config.training, world, temperature=config.rollout.temperature)
         sampler = Sampler(config.policy, config.rollout, tokenizer, world, seed=config.seed)
@@ -149,8 +145,7 @@ def measure_ours(config: Config, world: distributed.World, problems: Sequence[st
         task_model = stack.enter_context(TaskModel(config.task_model, base_url=NOWHERE))
         reward = WeightedReward(Reward("parity", parity_reward), 1.0, {})
         progress = Progress()
-        data = RewriteData(rows, [], {"gsm8k": get_task("gsm8k")}, [reward], {"gsm8k": []}, {})
-        objective = Rewrite(config, data, PlainRequests(config, rows, tokenizer), [], task_model, None, progress)
+        objective = Solve(config, SolveData(train, [], [reward]), world, None, progress)
         meter = stack.enter_context(PhaseMeter())
         recorder = Recorder(config) if world.is_main else None
         engines = Engines(world, tokenizer, policy, None, sampler, task_model, recorder)

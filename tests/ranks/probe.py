@@ -98,6 +98,7 @@ def main(model: str, out: str, dtype: str = "float32", sleep_level: str = "0") -
     rollout = rollout_settings(int(sleep_level))
     sampler = Sampler(settings, rollout, tokenizer, world, seed=1)
     report |= push_proof(policy, sampler)
+    report["partial"] = distributed.gather(partial_proof(policy, sampler))
     report["lora"] = lora_proofs(settings, sampler, Path(out).with_suffix(".adapter"))
     sampler.close()
     if world.is_main:
@@ -308,6 +309,50 @@ def rollout_settings(sleep_level: int) -> RolloutSettings:
         enforce_eager=True,
         gpu_memory_utilization=0.1,  # several tests may share a card
     )
+
+
+def partial_proof(policy: Policy, sampler: Sampler) -> list[dict]:
+    """Of each completion that goes on after a step and its push: how many tokens each of the two weights sampled, the
+    largest gap between a token's log-prob and that of the weights that sampled it, and of the first ones to the second.
+
+    One completion has 8 tokens already, so that it is done while the others have as many and the rollout ends.
+    """
+    row = InstructionRow("Classify the sentiment of the sentence.", "sentiment", information=LONG_INFORMATION)
+    (request,) = build_requests([row], sampler.tokenizer, sampler.settings)
+    longest = max(sampler.sample([request], [8])[0], key=lambda sample: len(sample.completion_ids))
+    head = {"completion_ids": longest.completion_ids[:8], "sampler_logprobs": longest.sampler_logprobs[:8]}
+    begun = [Sample(tuple(request), (), (), "", "abort")] * 3
+    unfinished = [dataclasses.replace(longest, text="", finish_reason="abort", **head), *begun]
+    first = sampler.go_on(unfinished, lambda place, sample: place == 0)
+    sampler.sleep()
+    of_first = logprobs_of(policy, first)
+    update(policy, example_batch(sampler.tokenizer), "1", LEARNING_RATE)
+    push(policy, sampler)
+    both = sampler.go_on(first, lambda place, sample: False)
+    of_both = logprobs_of(policy, both)
+    found = []
+    for half, whole, before, after in zip(first, both, of_first, of_both, strict=True):
+        size = len(half.completion_ids)
+        assert whole.completion_ids[:size] == half.completion_ids, "its tokens stay"
+        if half.finish_reason == "abort":
+            sampled = torch.tensor(whole.sampler_logprobs)
+            gaps = (sampled[:size] - before, sampled[size:] - after[size:], sampled[:size] - after[:size])
+            to_first, to_second, of_first_to_second = (float(gap.abs().max()) for gap in gaps)
+            found.append({
+                "tokens": [size, len(whole.completion_ids) - size],
+                "gaps": [to_first, to_second],
+                "gap_to_the_new_weights": of_first_to_second,
+            })  # fmt: skip
+    return found
+
+
+@torch.no_grad()
+def logprobs_of(policy: Policy, samples: Sequence[Sample]) -> list[torch.Tensor]:
+    """Of each completion's tokens under the policy now. A collective."""
+    batch = collate(samples, [0.0] * len(samples), pad_token_id=0).to(policy.world.device)
+    chunks = max(distributed.gather(count_chunks(batch.num_tokens, CHUNK_TOKENS)))
+    logprob_BT, _ = policy.logprobs(batch, chunks)
+    return [row_T[mask_T].cpu() for row_T, mask_T in zip(logprob_BT, batch.mask_BT, strict=True)]
 
 
 def push_proof(policy: Policy, sampler: Sampler) -> dict:

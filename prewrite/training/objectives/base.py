@@ -47,8 +47,9 @@ class Mark:
 class Objective(Protocol):
     """Requests to answer, scores of the answers, and an evaluation on what training does not see.
 
-    Every method but `request`, `read` and `score_ahead` is called on every rank at the same point of a step. draw: the
-    number of the rollout batch; with the group and the seed it decides what is asked and what it is scored on.
+    Every method but `choose`, `request`, `read` and `score_ahead` is called on every rank at the same point of a step.
+    draw: the number of the rollout batch; with the group and the seed it decides what is asked and what it is scored
+    on. group: its number in the draw, from 0; below 0 those that began in an earlier one (partial rollouts).
     """
 
     rewards: Sequence[WeightedReward]
@@ -56,6 +57,10 @@ class Objective(Protocol):
     @property
     def rows(self) -> Sequence[Row]:
         """What the requests are made from."""
+        ...
+
+    def choose(self, index: int, group: int, draw: int) -> int:
+        """The row that a group is of where it is row `index`'s turn, the same on every rank."""
         ...
 
     def request(self, index: int, group: int, draw: int) -> Sequence[int]:

@@ -55,6 +55,10 @@ class Rewrite:
         """The instruction rows."""
         return self.data.rows
 
+    def choose(self, index: int, group: int, draw: int) -> int:
+        """The row itself."""
+        return index
+
     def request(self, index: int, group: int, draw: int) -> Sequence[int]:
         """The row's instruction, or a better one of it, to be rewritten."""
         if not any(drawn == draw for drawn, _ in self._drawn):

@@ -28,15 +28,19 @@ class Solve:
         self.rows: Sequence[Example] = [problem.example for problem in data.train]
         self._drawn: dict[tuple[int, int], int] = {}
 
-    def request(self, index: int, group: int, draw: int) -> Sequence[int]:
-        """The problem as a chat; where it is set aside, another one's, by seed."""
-        if not any(drawn == draw for drawn, _ in self._drawn):
-            self._drawn.clear()
+    def choose(self, index: int, group: int, draw: int) -> int:
+        """The problem; where it is set aside, another one, by seed, that no group of the draw is of."""
         if self._is_aside(index, group):
-            taken = set(self._drawn.values())
+            taken = {one for (drawn, _), one in self._drawn.items() if drawn == draw}
             others = [one for one in range(len(self.rows)) if one not in taken and not self._is_aside(one, group)]
             if others:  # else there is nothing better than the problem itself
                 index = random.Random(f"{self.config.seed}/{draw}/{group}").choice(others)
+        return index
+
+    def request(self, index: int, group: int, draw: int) -> Sequence[int]:
+        """The problem as a chat."""
+        if not any(drawn == draw for drawn, _ in self._drawn):
+            self._drawn.clear()
         self._drawn[draw, group] = index
         return self.data.train[index].request
 

@@ -90,7 +90,8 @@ def chat_of(row: Any, where: str) -> Chat:
     is said in the prompt is not imitated. UserError at `where`."""
     has_messages, has_pair = not is_missing(row.get("messages")), not is_missing(row.get("prompt"))
     if has_messages == has_pair:
-        raise UserError(f"{where}: {_WHAT}, one of the two; this one has {', '.join(map(str, row)) or 'nothing'}.")
+        has = ", ".join(str(name) for name, cell in row.items() if not is_missing(cell))
+        raise UserError(f"{where}: {_WHAT}, one of the two; this one has {has or 'nothing'}.")
     first = 0
     if has_messages:
         turns = _turns(row["messages"], f"{where}: messages", None)

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import logging
+import shutil
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -373,6 +374,19 @@ def test_the_best_rewrites_of_a_run_are_answers_to_its_own_requests(
     texts = {text_of(row) for row in (*stage.train, *stage.held_out)}
     head = "<turn>sS</turn><turn>uMake it better.\n\nsentiment?</turn><turn>a"
     assert texts == {f"{head}{text}</turn>" for text in ("judged", "good", "poor")}
+
+
+def test_a_run_of_solving_has_no_rewrites_to_imitate(tmp_path: Path, shallow_model: str) -> None:
+    folder = tmp_path / "earlier"
+    folder.mkdir()
+    shutil.copyfile("configs/solve_tiny.json", folder / "config.json")
+    (folder / "log.jsonl").write_text('{"step": 1, "problem": "sum-1", "rewrite": "so 3", "reward": 1.0}\n' * 3)
+    settings = config(tmp_path, policy={"model": shallow_model}, data={"chats": str(folder), "dev_size": 1})
+    with pytest.raises(
+        UserError, match=r"earlier: a run that wrote no rewrites, as one of solving: .*prewrite\.generate"
+    ):
+        loaded(settings)
+    assert [fault.partition(",")[0] for fault in check(settings)[1]] == [f"{folder}: a run that wrote no rewrites"]
 
 
 # --- loss and gradient ---

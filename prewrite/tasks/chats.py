@@ -18,6 +18,10 @@ from prewrite.writing import has_half_character
 log = logging.getLogger(__name__)
 
 NUM_TOLD = 12  # faults in one message
+NO_REWRITES = (
+    "a run that wrote no rewrites, as one of solving: give a run of rewriting, or a file of rows (python -m "
+    "prewrite.generate makes one of a model's right answers)"
+)
 _WHAT = "a row has `messages`, or `prompt` and `completion`"
 
 

@@ -14,7 +14,7 @@ from prewrite.errors import UserError
 from prewrite.evaluation.prompts import read_prompts, tasks_of
 from prewrite.plugins import TooSlow
 from prewrite.tasks.base import HubSplit
-from prewrite.tasks.chats import Chat, Turn, is_run_folder, read_chats, read_hub_chats, refuse_faults
+from prewrite.tasks.chats import NO_REWRITES, Chat, Turn, is_run_folder, read_chats, read_hub_chats, refuse_faults
 from prewrite.tasks.files import require_rows
 from prewrite.training.objectives.solve_data import Problem, load_problems, user_turn
 from prewrite.training.rollout import request_turn
@@ -102,9 +102,11 @@ def rewrites_of(folder: Path, most: int) -> list[Chat]:
     so is what its requests showed beside it. UserError where the run has no rewrites.
     """
     rollout, path = load_config(folder / "config.json").rollout, folder / "log.jsonl"
+    if not (tasks := tasks_of(path)):
+        raise UserError(f"{folder}: {NO_REWRITES}")
     system = () if rollout.system_prompt is None else (Turn("system", rollout.system_prompt),)
     chats = []
-    for task in tasks_of(path):
+    for task in tasks:
         for group in read_prompts(path, task):
             if group.keeps_initial or group.initial is None:
                 log.warning("%s: %s: no rewrite is better than %r: left out", folder, task, group.initial)

@@ -4,6 +4,8 @@ import contextlib
 import functools
 import importlib
 import inspect
+import signal
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from types import ModuleType
@@ -12,6 +14,12 @@ from typing import Any, TypeVar
 from prewrite.errors import RankFailure, UserError, did_you_mean
 
 T = TypeVar("T")
+
+_TEMPLATE_SECONDS = 10
+
+
+class TooSlow(UserError):
+    """A template that did not end in time; those of the other rows are not waited for."""
 
 
 def own_function(what: str, name: str, num_arguments: int | None = None) -> Callable[..., Any]:
@@ -68,6 +76,29 @@ def faults_told(whose: str) -> Iterator[None]:
         if not whose:
             raise
         raise UserError(_told(whose, error)) from error
+
+
+@contextlib.contextmanager
+def template_time(whose: str) -> Iterator[None]:
+    """TooSlow where the block, the filling in of a template, takes more than ten seconds of this process.
+
+    By a signal, so in the main thread alone; elsewhere there is no limit.
+    """
+
+    def over(signum: int, frame: object) -> None:
+        rule = f"it takes more than {_TEMPLATE_SECONDS} s for one row: look for a loop that does not end"
+        raise TooSlow(f"{whose}: {rule}.")
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGPROF, over)
+    signal.setitimer(signal.ITIMER_PROF, _TEMPLATE_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def _told(whose: str, error: BaseException) -> str:

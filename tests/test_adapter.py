@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import peft
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, LlamaConfig, LlamaForCausalLM
 
 from prewrite.config import LoraSettings, PolicySettings, RolloutSettings, TaskModelSettings, TrainingSettings
@@ -318,6 +319,24 @@ def test_an_adapter_without_its_base_is_told(
     out = ["--out", str(tmp_path / "out.jsonl")]
     assert rewrite_program.main(["--rewriter", str(folder), "--instructions", "Do it.", *out]) == 2
     assert told in capsys.readouterr().err
+
+
+def test_an_adapter_of_another_model_is_not_merged_in_part(
+    adapted: tuple[Path, Path, torch.Tensor], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, checkpoint, _ = adapted
+    file = checkpoint / "adapter_model.safetensors"
+    weights = load_file(file)
+    of_more_layers = {name.replace("layers.0.", "layers.7."): weight.clone() for name, weight in weights.items()}
+    of_other_names = {name.replace("model.layers.", "transformer.h."): weight for name, weight in weights.items()}
+    for held in (weights | of_more_layers, of_other_names):
+        save_file(held, file)
+        assert export([str(checkpoint), "--out", str(tmp_path / "whole"), "--merge"]) == 2
+        assert re.search(r"another model: \d+ weights are in one alone, as \S+lora_A", capsys.readouterr().err)
+    save_file({name: weight.repeat(*[1] * (weight.dim() - 1), 2) for name, weight in weights.items()}, file)
+    assert export([str(checkpoint), "--out", str(tmp_path / "whole"), "--merge"]) == 2
+    assert "size mismatch" in capsys.readouterr().err
+    assert not (tmp_path / "whole").exists()
 
 
 def test_a_policy_that_is_an_adapter_is_told_the_way(tmp_path: Path) -> None:

@@ -115,6 +115,17 @@ def test_half_a_line_costs_its_own_answer_alone(tmp_path: Path, tail: bytes) -> 
         assert sorted(query_of(body) for body in server.bodies) == ["a", "b"]
 
 
+def test_a_line_without_a_text_is_no_answer(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    with FaultServer() as server:
+        with model(server, path) as one:
+            one.ask(calls("a"))
+        path.write_text(path.read_text().replace('"text": "a"', '"text": null'))
+        with model(server, path) as one:
+            assert one.ask(calls("a"))[0].text == "a"
+        assert [query_of(body) for body in server.bodies] == ["a", "a"]
+
+
 def test_each_rank_has_its_own_answers_and_fewer_ranks_have_them_all(tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
     with FaultServer() as server:

@@ -5,6 +5,7 @@ import json
 import os
 import random
 import re
+import resource
 import shlex
 import shutil
 import signal
@@ -228,16 +229,26 @@ def test_an_endpoint_that_mostly_fails_ends_it(tmp_path: Path, capsys: pytest.Ca
 )
 def test_what_passes_is_data_and_the_rest_says_why_not(tmp_path: Path, flags: list[str], kept: list[str]) -> None:
     """Cut, empty and repeated completions are none, whatever a reward says."""
-    said = ["\\boxed{1}", "\\boxed{7}", "CUT \\boxed{1}", " \\boxed{1}\n", "", "so \\boxed{1}", "half \ud83d"]
+    said = [
+        "\\boxed{1}",
+        "\\boxed{7}",
+        "CUT \\boxed{1}",
+        " \\boxed{1}\n",
+        "",
+        "so \\boxed{1}",
+        "half \ud83d",
+        "\\boxed{1}<|im_end|>",
+    ]
     out = tmp_path / "out.jsonl"
     with FaultServer(scripted(*said)) as server:
-        common = ["--num-generations", "7", "--temperature", "1", "--concurrency", "1"]
+        common = ["--num-generations", "8", "--temperature", "1", "--concurrency", "1"]
         assert main(command(server, rows_file(tmp_path, 1), out, *common, *flags)) == 0
     assert [row["messages"][-1]["content"] for row in lines_of(out)] == kept
     left_out = lines_of(tmp_path / "out.left_out.jsonl")
-    assert len(left_out) + len(kept) == 7
+    assert len(left_out) + len(kept) == 8
     reasons = [row["generation"]["left_out"] for row in left_out]
-    assert {"cut by max_tokens", "the same as another completion", "empty", "with half a character"} <= set(reasons)
+    assert {"cut by max_tokens", "the same as another completion", "empty"} <= set(reasons)
+    assert {"with half a character", "with a control token"} <= set(reasons)  # which SFT refuses
 
 
 def longer(completions: list[str], **columns: list[Any]) -> list[float]:
@@ -372,6 +383,41 @@ def test_faults_are_one_message_before_anything_is_asked(
     assert err.startswith("python -m prewrite.generate: ")
     assert "Traceback" not in err
     assert {path.name for path in tmp_path.iterdir()} == {"rows.jsonl", *(f"{name}.jsonl" for name in files)}
+
+
+def test_a_template_without_end_is_told_at_the_first_row(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("prewrite.plugins._TEMPLATE_SECONDS", 0.2)
+    loops = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}{{ problem }}"
+    with FaultServer() as server:
+        assert main(command(server, rows_file(tmp_path, 9), tmp_path / "out.jsonl", "--template", loops)) == 2
+    told = capsys.readouterr().err
+    assert "row 1: it takes more than 0.2 s for one row: look for a loop that does not end" in told
+    assert told.count("\n") == 1
+
+
+def test_a_full_disk_is_one_message_and_nothing_answered_is_lost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, out = rows_file(tmp_path, 60), tmp_path / "out.jsonl"
+    limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    with FaultServer(adds) as server:
+        words = command(server, data, out)
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, limits[1]))
+            assert main(words) == 2
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+            signal.signal(signal.SIGXFSZ, handler)
+        told = capsys.readouterr().err
+        assert "out.jsonl: could not be written ([Errno 27] File too large); no answer is asked twice" in told
+        kept = (tmp_path / "out.answers.jsonl").read_text().count("\n")
+        assert kept > 40
+        server.bodies.clear()
+        assert main(words) == 0
+        assert sum(asked(server).values()) == 60 - kept
+    assert [row["problem"] for row in lines_of(out)] == [f"{number} + 1" for number in range(60)]
 
 
 def needs_gold(completions: list[str], gold: list[str], **columns: Any) -> list[float]:

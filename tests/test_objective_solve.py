@@ -132,6 +132,8 @@ def test_a_mixture_keeps_its_proportions_and_repeats_nothing() -> None:
     assert counts([3.0, 1.0], None) == (60, 20)  # b is used up: 20 of it, and three times as many of a
     assert counts([1.0, 1.0], 8) == (4, 4)
     assert counts([0.6, 0.2], 4) == (3, 1)  # 4 x 0.6 / 0.8 is 2.9999999999999996 in floats
+    assert counts([1e308, 1e308], None) == (20, 20)
+    assert counts([1e-300, 1e300], None) == (1, 20)
     assert sum(counts(None, 10)) == 10
     assert mix(pools, None, None, seed=3) != mix(pools, None, None, seed=4)
 

@@ -1,7 +1,9 @@
 """SFT: which rows are read and refused, packed against padded rows, the loop, and a whole run."""
 
+import contextlib
 import json
 import logging
+import shutil
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,13 +18,16 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from transformers import AutoModelForCausalLM, LlamaConfig
 
+from prewrite import plugins
 from prewrite.algorithm.batching import collate_rows
 from prewrite.config import Config, LossSettings, TrainingSettings
 from prewrite.config.loading import dump_config, load_config, make_config
 from prewrite.engine.distributed import World
+from prewrite.engine.length import refuse_too_long
 from prewrite.engine.policy import LogprobModel
 from prewrite.errors import UserError
 from prewrite.export.card import model_card
+from prewrite.plugins import TooSlow
 from prewrite.report.folder import read_folder
 from prewrite.report.page import write_report
 from prewrite.reporting.journal import Journal
@@ -107,7 +112,9 @@ def loaded(settings: Config) -> SFTStage:
         ("reward", {"examples_per_rewrite": 3}, r"reward\.examples_per_rewrite is not read by method=sft"),
         ("training", {"num_iterations": 2}, r"training\.num_iterations is not read by method=sft"),
         ("data", {"instruction_suffix": "x"}, r"data\.instruction_suffix is read with data\.tasks alone"),
-        ("sft", {"completion": "x"}, r"sft\.completion is read with data\.tasks alone"),
+        ("sft", {"completion": "x {answer}"}, r"sft\.completion is read with data\.tasks alone"),
+        ("sft", {"completion": "x"}, r"`completion` 'x' holds neither \{solution\} nor \{answer\}"),
+        ("sft", {"completion": "{soluton} {answer}"}, r"\{soluton\} stands for nothing; did you mean \{solution\}\?"),
         ("data", {"tasks": ["sst2"]}, "in SFT `tasks`, `chats` or `hub`: one of them"),
         ("data", {"chats": None, "instructions_file": "x"}, r"data\.instructions_file is not read by method=sft"),
         ("data", {"chats": None, "tasks": ["sst2"], "eval_chats": "x"}, "`eval_chats`, where .* leave it out"),
@@ -121,6 +128,8 @@ def test_settings_that_sft_does_not_read_are_refused(tmp_path: Path, section: st
 def test_a_run_of_sft_is_one_stage_and_grpo_reads_no_settings_of_it(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="num_stages is not read by method=sft: a run of SFT is one stage"):
         config(tmp_path, "num_stages=2")
+    with pytest.raises(UserError, match=r"sft\.top_rewrites is read with data\.chats, a run folder, alone"):
+        config(tmp_path, "top_rewrites=9", data={"chats": None, "tasks": ["arithmetic"]})
     with pytest.raises(UserError, match=r"sft\.max_length is read by method=sft alone, and this is grpo"):
         load_config("configs/quickstart.json", ["max_length=3"])
     with pytest.raises(UserError, match=r"data\.chats is read by method=sft alone, and this is grpo"):
@@ -179,6 +188,7 @@ def test_of_a_prompt_that_is_a_chat_nothing_is_trained(tmp_path: Path, system: s
         ({"text": "x"}, r"row 2: a row has `messages`, or `prompt` and `completion`, one of the two; .* has text"),
         ({"messages": [], "prompt": "x"}, "one of the two"),
         ({"prompt": "x"}, "row 2: completion is None; it must be a text or a list of turns"),
+        ({"prompt": None, "completion": "x"}, r"row 2: a row has .*, one of the two; this one has completion\.$"),
         ({"prompt": "x", "completion": 3}, "completion is 3; it must be a text"),
         ({"messages": "x"}, "messages is 'x'; it must be a list of turns"),
         ({"messages": [{"role": "user"}]}, "messages is {'role': 'user'}; it must have a role and a content"),
@@ -219,6 +229,45 @@ def test_every_bad_row_is_in_one_message_before_a_model_loads(
     assert "rows.jsonl: row 4: completion is None" in told
     assert "and 9 faults more." in told
     assert not (tmp_path / "run").exists()
+
+
+def test_a_fault_of_the_template_is_told_once_and_one_without_end_at_the_first_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_rows(tmp_path, *pairs(9))
+    with pytest.raises(
+        UserError, match=r"rows\.jsonl: row 1: the chat template .* UndefinedError.*\nSo it is with all 9"
+    ):
+        load_sft_stage(config(tmp_path), tokenizer("{{ messages[9]['content'] + 'x' }}"))
+    monkeypatch.setattr(plugins, "_TEMPLATE_SECONDS", 0.2)
+    loops = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+    with pytest.raises(
+        TooSlow, match=r"rows\.jsonl: row 1: the chat template of policy\.model: it takes more than 0\.2"
+    ):
+        load_sft_stage(config(tmp_path), tokenizer(loops))
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (
+            {"method": "sft", "sft": {"max_length": 8193}},
+            r"^sft\.max_length = 8193: policy\.model '.*' takes 8192 tokens",
+        ),
+        ({"method": "sft", "sft": {"max_length": 8192}}, ""),
+        (
+            {"objective": "solve", "rollout": {"max_prompt_length": 8000, "max_completion_length": 193}},
+            r"^rollout\.max_prompt_length \+ max_completion_length = 8193: policy\.model '.*' takes 8192 tokens",
+        ),
+        ({"objective": "solve", "rollout": {"max_prompt_length": 8000, "max_completion_length": 192}}, ""),
+    ],
+)
+def test_texts_longer_than_the_model_takes_are_refused_before_it_loads(
+    shallow_model: str, settings: dict[str, Any], told: str
+) -> None:
+    whole = {"policy": {"model": shallow_model}, "data": {"tasks": ["arithmetic"]}, "training": {"max_steps": 1}}
+    with pytest.raises(UserError, match=told) if told else contextlib.nullcontext():
+        refuse_too_long(make_config(whole | settings, (), "config"))
 
 
 def test_the_check_of_a_configs_data_reads_its_chats(tmp_path: Path, shallow_model: str) -> None:
@@ -297,8 +346,6 @@ def test_a_tasks_solutions_are_imitated_as_solving_asks_for_them(tmp_path: Path)
         UserError, match=r"sentiment: problem .*: it has no solution, and sft\.completion is '{solution}'"
     ):
         loaded(config(tmp_path, data={"chats": None, "tasks": ["sentiment"]}))
-    with pytest.raises(UserError, match=r"problem .*: sft\.completion ' ' makes a completion without words"):
-        loaded(config(tmp_path, data=data, sft={"completion": " "}))
 
 
 def test_the_best_rewrites_of_a_run_are_answers_to_its_own_requests(
@@ -327,6 +374,19 @@ def test_the_best_rewrites_of_a_run_are_answers_to_its_own_requests(
     texts = {text_of(row) for row in (*stage.train, *stage.held_out)}
     head = "<turn>sS</turn><turn>uMake it better.\n\nsentiment?</turn><turn>a"
     assert texts == {f"{head}{text}</turn>" for text in ("judged", "good", "poor")}
+
+
+def test_a_run_of_solving_has_no_rewrites_to_imitate(tmp_path: Path, shallow_model: str) -> None:
+    folder = tmp_path / "earlier"
+    folder.mkdir()
+    shutil.copyfile("configs/solve_tiny.json", folder / "config.json")
+    (folder / "log.jsonl").write_text('{"step": 1, "problem": "sum-1", "rewrite": "so 3", "reward": 1.0}\n' * 3)
+    settings = config(tmp_path, policy={"model": shallow_model}, data={"chats": str(folder), "dev_size": 1})
+    with pytest.raises(
+        UserError, match=r"earlier: a run that wrote no rewrites, as one of solving: .*prewrite\.generate"
+    ):
+        loaded(settings)
+    assert [fault.partition(",")[0] for fault in check(settings)[1]] == [f"{folder}: a run that wrote no rewrites"]
 
 
 # --- loss and gradient ---

@@ -78,6 +78,8 @@ def sft_faults(config: Section) -> Iterator[str]:
     for key in ("stages", "num_stages", "reset_model"):
         if getattr(config, key) != type(config).model_fields[key].default:
             yield f"{key} is not read by method=sft: a run of SFT is one stage"
+    if "top_rewrites" in changed(_section(config, "sft")) and not _section(config, "data").chats:
+        yield "sft.top_rewrites is read with data.chats, a run folder, alone: leave it out"
     for name, keys in OF_TASKS.items() if not _section(config, "data").tasks else ():
         for key in changed(_section(config, name)):
             if key in keys:

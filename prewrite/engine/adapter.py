@@ -8,6 +8,7 @@ import copy
 import difflib
 import shutil
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -202,7 +203,7 @@ def _refuse_unknown(
             )
         here = next((type(module).__name__ for name, module in modules.items() if _stands_for(one, name)), None)
         near = difflib.get_close_matches(one.rpartition(".")[2], ends, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        hint = f"; did you mean {near[0]}?" if near else "."
         said = f"is a {here}, no {kind}" if here else f"is no {kind} of this model"
         raise UserError(f"{where} {said}{hint} Those it has: {', '.join(ends)}")
 
@@ -233,11 +234,18 @@ def write_merged(setting: str, model: str, out: Path, *, dtype: torch.dtype | No
         origin = {"revision": config.revision or "main", "trust_remote_code": trust_remote_code}
         own = transformers.AutoConfig.from_pretrained(base, **origin).dtype
         lm: Any = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, **origin)
-        lm = peft.PeftModel.from_pretrained(lm, model).merge_and_unload()
+        with warnings.catch_warnings(action="ignore", category=UserWarning):  # of weights that are told below
+            lm = peft.PeftModel.from_pretrained(lm, model)
+        held = {*peft.utils.load_peft_weights(model, device="cpu")}
+        apart = held ^ {*peft.get_peft_model_state_dict(lm, save_embedding_layers=False)}
+        # Such ones peft leaves out of the model.
+        if homeless := sorted(name for name in apart if ".lora_A." in name or ".lora_B." in name):
+            raise ValueError(f"it is of another model: {len(homeless)} weights are in one alone, as {homeless[0]}.")
+        lm = lm.merge_and_unload()
         teller = model if Path(model, "tokenizer_config.json").is_file() else base
         tokenizer = transformers.AutoTokenizer.from_pretrained(teller, trust_remote_code=trust_remote_code)
     except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise UserError(
             f"{setting}: {model!r}, an adapter, cannot be merged into its base model {base!r}: {reason} Its "
             "adapter_config.json names the base model (base_model_name_or_path): a hub name, or a folder as seen from "

@@ -144,9 +144,11 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes, int, Answer]]:
             with contextlib.suppress(ValueError, LookupError, TypeError, OverflowError, RecursionError):
                 said = json.loads(line)
                 tokens_in, tokens_out = said["tokens"]
+                if not isinstance(said["text"], str):
+                    raise TypeError("it has no text")
                 likely = said.get("choice_logprobs")
                 answer = Answer(
-                    str(said["text"]),
+                    said["text"],
                     finish_reason=said["finish_reason"],
                     prompt_tokens=int(tokens_in),
                     completion_tokens=int(tokens_out),

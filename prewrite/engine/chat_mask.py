@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from prewrite.engine.chat_template import control_token_in
+from prewrite.engine.chat_template import apply_template, control_token_in
 from prewrite.errors import UserError
 from prewrite.tasks.chats import Chat
 from prewrite.types import TokenRow
@@ -34,14 +34,9 @@ def encode_chat(tokenizer: Any, chat: Chat, chat_template_kwargs: Mapping[str, A
     turns = [{"role": turn.role, "content": turn.content} for turn in chat.turns]
 
     def render(most: int, **how: Any) -> Any:
-        try:
-            return tokenizer.apply_chat_template(turns[:most], **{"tokenize": False, **how}, **chat_template_kwargs)
-        except Exception as error:  # a template is a program of the model's maker: it raises what it likes
-            raise UserError(
-                f"{chat.where}: the chat template of policy.model raised {type(error).__name__}: {error}. Look at "
-                "rollout.chat_template_kwargs and rollout.system_prompt, or give a model whose template takes such "
-                "turns."
-            ) from error
+        return apply_template(
+            tokenizer, turns[:most], {"tokenize": False, **how}, chat_template_kwargs, where=chat.where
+        )
 
     if _GENERATION.search(tokenizer.chat_template):
         marked = {"tokenize": True, "return_dict": True, "return_assistant_tokens_mask": True}

@@ -1,11 +1,12 @@
 """A request in the policy's chat template: a user turn that nothing forged, and nothing changed; perhaps a system
 turn before it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from prewrite.errors import UserError
+from prewrite.plugins import TooSlow, template_time
 from prewrite.tasks.control_tokens import first_control_token
 
 
@@ -24,14 +25,11 @@ def render_request(
         raise UserError(f"{where}: it holds the control token {forged!r}; take it out")
     turns = [{"role": "user", "content": turn}]
     if system is not None:
+        if forged := control_token_in(system, tokenizer):
+            raise UserError(f"rollout.system_prompt: it holds the control token {forged!r}; take it out")
         turns.insert(0, {"role": "system", "content": system})
-    try:
-        text = tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False, **chat_template_kwargs)
-    except Exception as error:  # a template is a program of the model's maker: it raises what it likes
-        raise UserError(
-            f"{where}: the chat template of policy.model raised {type(error).__name__}: {error}. Look at "
-            "rollout.chat_template_kwargs and rollout.system_prompt, or give a model whose template takes such turns."
-        ) from error
+    how = {"add_generation_prompt": True, "tokenize": False}
+    text = apply_template(tokenizer, turns, how, chat_template_kwargs, where=where)
     if system is not None and system.strip() not in text:
         raise UserError(
             "rollout.system_prompt: the chat template of policy.model drops or rewrites it; put it into the user turn "
@@ -43,6 +41,28 @@ def render_request(
             f"in {text[-80:]!r}. Give a model whose template shows the user's turn as it is."
         )
     return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+
+def apply_template(
+    tokenizer: Any,
+    turns: Sequence[Mapping[str, str]],
+    how: Mapping[str, Any],
+    chat_template_kwargs: Mapping[str, Any],
+    *,
+    where: str,
+) -> Any:
+    """What the tokenizer's `apply_chat_template` makes of the turns. UserError at `where` for a template that raises,
+    or does not end."""
+    try:
+        with template_time(f"{where}: the chat template of policy.model"):
+            return tokenizer.apply_chat_template(turns, **how, **chat_template_kwargs)
+    except TooSlow:
+        raise
+    except Exception as error:  # a template is a program of the model's maker: it raises what it likes
+        raise UserError(
+            f"{where}: the chat template of policy.model raised {type(error).__name__}: {error}. Look at "
+            "rollout.chat_template_kwargs and rollout.system_prompt, or give a model whose template takes such turns."
+        ) from error
 
 
 def control_token_in(turn: str, tokenizer: Any) -> str | None:

@@ -19,6 +19,7 @@ from prewrite.generate.planning import Plan
 from prewrite.generate.prompts import Prompt
 from prewrite.rewards import score_completions
 from prewrite.secrets import hidden
+from prewrite.tasks.control_tokens import holds_control_token
 from prewrite.tasks.files import is_missing
 from prewrite.terminal import progress_bar
 from prewrite.types import Answer, Call
@@ -88,16 +89,17 @@ def generate(plan: Plan, missing: int) -> Outcome:
     with contextlib.ExitStack() as stack:
         model = stack.enter_context(_asked(plan, missing) if missing else _nobody(plan))
         try:
-            out, others = (
-                stack.enter_context(path.open("w", encoding="utf-8", errors=HALVES, newline="\n"))
-                for path in (plan.out, plan.left_out)
-            )
-            bar = stack.enter_context(progress_bar(len(plan.prompts), " prompts"))
-            for number, (prompt, answers) in enumerate(_answered(plan, model), start=1):
-                _write(plan, prompt, answers, out, others, outcome)
-                bar.update()
-                if not number % _rows_ahead(plan):
-                    model.check_failure_share()
+            with contextlib.ExitStack() as files:  # closing one of them can fail too
+                out, others = (
+                    files.enter_context(path.open("w", encoding="utf-8", errors=HALVES, newline="\n"))
+                    for path in (plan.out, plan.left_out)
+                )
+                bar = files.enter_context(progress_bar(len(plan.prompts), " prompts"))
+                for number, (prompt, answers) in enumerate(_answered(plan, model), start=1):
+                    _write(plan, prompt, answers, out, others, outcome)
+                    bar.update()
+                    if not number % _rows_ahead(plan):
+                        model.check_failure_share()
         except OSError as error:
             raise UserError(f"--out {plan.out}: could not be written ({error}); no answer is asked twice") from error
         model.check_failure_share()
@@ -206,6 +208,8 @@ def _fault(answer: Answer, seen: set[str]) -> str:
     text = answer.text.strip()
     if answer.text.encode("utf-8", "ignore").decode("utf-8") != answer.text:
         return "with half a character"
+    if holds_control_token(answer.text):
+        return "with a control token"
     return "empty" if not text else "the same as another completion" if text in seen else ""
 
 

@@ -12,7 +12,7 @@ from jinja2 import meta, nodes
 from jinja2.sandbox import SandboxedEnvironment
 
 from prewrite.errors import UserError
-from prewrite.plugins import faults_told
+from prewrite.plugins import TooSlow, faults_told, template_time
 from prewrite.tasks.base import HubSplit, Task
 from prewrite.tasks.files import is_missing, read_placed_rows, require_rows, shown_text
 from prewrite.tasks.loading import load_hub_split, overlapping
@@ -85,7 +85,7 @@ class Template:
         """The prompt of a row. Raises UserError, also where it is blank. An empty cell is as undefined as no column."""
         cells = {str(name): cell for name, cell in row.items() if not is_missing(cell)}
         try:
-            with faults_told(f"--template, {place}"):
+            with faults_told(f"--template, {place}"), template_time(f"--template, {place}"):
                 text = self._render(cells)
         except _Unknown as error:
             has = ", ".join(cells) or "none"
@@ -126,6 +126,8 @@ def make_prompts(placed: Sequence[PlacedRow], template: Template) -> list[Prompt
     for place, row in placed:
         try:
             text = template.fill(row, place)
+        except TooSlow:
+            raise
         except UserError as error:
             faults.append(str(error))
             continue

@@ -18,6 +18,10 @@ from prewrite.writing import has_half_character
 log = logging.getLogger(__name__)
 
 NUM_TOLD = 12  # faults in one message
+NO_REWRITES = (
+    "a run that wrote no rewrites, as one of solving: give a run of rewriting, or a file of rows (python -m "
+    "prewrite.generate makes one of a model's right answers)"
+)
 _WHAT = "a row has `messages`, or `prompt` and `completion`"
 
 
@@ -90,7 +94,8 @@ def chat_of(row: Any, where: str) -> Chat:
     is said in the prompt is not imitated. UserError at `where`."""
     has_messages, has_pair = not is_missing(row.get("messages")), not is_missing(row.get("prompt"))
     if has_messages == has_pair:
-        raise UserError(f"{where}: {_WHAT}, one of the two; this one has {', '.join(map(str, row)) or 'nothing'}.")
+        has = ", ".join(str(name) for name, cell in row.items() if not is_missing(cell))
+        raise UserError(f"{where}: {_WHAT}, one of the two; this one has {has or 'nothing'}.")
     first = 0
     if has_messages:
         turns = _turns(row["messages"], f"{where}: messages", None)

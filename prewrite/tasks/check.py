@@ -11,7 +11,7 @@ from prewrite.errors import UserError
 from prewrite.grading import grade_math
 from prewrite.model_folder import refuse_no_model
 from prewrite.tasks.base import HubSplit, Task
-from prewrite.tasks.chats import is_run_folder, read_chats, read_hub_chats
+from prewrite.tasks.chats import NO_REWRITES, is_run_folder, read_chats, read_hub_chats
 from prewrite.tasks.configured import instruction_rows, own_tasks, pool_of, unnamed_labels
 from prewrite.tasks.files import read_rows
 from prewrite.tasks.loading import load_examples, test_label
@@ -63,7 +63,9 @@ def _chats_told(path: Path, data: DataSettings) -> str:
     if not is_run_folder(path):
         return f"{path}: {len(read_chats(path, data))} chats"
     rollouts = read_rows(path / "log.jsonl")
-    instructions = {str(row.get("instruction")) for row in rollouts}
+    instructions = {row["instruction"] for row in rollouts if "instruction" in row}
+    if not instructions:
+        raise UserError(f"{path}: {NO_REWRITES}")
     return f"{path}: a run of {len(rollouts)} rewrites of {len(instructions)} instructions; the best are imitated"
 
 

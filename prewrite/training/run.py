@@ -9,6 +9,7 @@ from prewrite.engine import agreement, distributed
 from prewrite.engine.adapter import refuse_adapter
 from prewrite.engine.compiling import refuse_compiling_without_compiler
 from prewrite.engine.deepspeed_config import refuse_no_bitsandbytes
+from prewrite.engine.length import refuse_too_long
 from prewrite.engine.policy import load_tokenizer, quiet_libraries
 from prewrite.engine.sampler import refuse_sleep_without_gpu
 from prewrite.plugins import faults_told, own_class
@@ -46,6 +47,7 @@ def run(config: Config, start: Start = "new", *, dry_run: bool = False) -> None:
             tokenizer = load_tokenizer(config.policy)
             refuse_no_bitsandbytes(config.policy, config.training)
             refuse_adapter(config.policy)
+            refuse_too_long(config)
             stages = load_stages(config, tokenizer)
             of_benchmarks = check_benchmarks(config)
             choices = next((stage.choices for stage in stages if stage.choices), of_benchmarks)

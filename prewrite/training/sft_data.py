@@ -12,8 +12,9 @@ from prewrite.config.loading import load_config
 from prewrite.engine.chat_mask import encode_chat
 from prewrite.errors import UserError
 from prewrite.evaluation.prompts import read_prompts, tasks_of
+from prewrite.plugins import TooSlow
 from prewrite.tasks.base import HubSplit
-from prewrite.tasks.chats import Chat, Turn, is_run_folder, read_chats, read_hub_chats, refuse_faults
+from prewrite.tasks.chats import NO_REWRITES, Chat, Turn, is_run_folder, read_chats, read_hub_chats, refuse_faults
 from prewrite.tasks.files import require_rows
 from prewrite.training.objectives.solve_data import Problem, load_problems, user_turn
 from prewrite.training.rollout import request_turn
@@ -101,9 +102,11 @@ def rewrites_of(folder: Path, most: int) -> list[Chat]:
     so is what its requests showed beside it. UserError where the run has no rewrites.
     """
     rollout, path = load_config(folder / "config.json").rollout, folder / "log.jsonl"
+    if not (tasks := tasks_of(path)):
+        raise UserError(f"{folder}: {NO_REWRITES}")
     system = () if rollout.system_prompt is None else (Turn("system", rollout.system_prompt),)
     chats = []
-    for task in tasks_of(path):
+    for task in tasks:
         for group in read_prompts(path, task):
             if group.keeps_initial or group.initial is None:
                 log.warning("%s: %s: no rewrite is better than %r: left out", folder, task, group.initial)
@@ -124,8 +127,6 @@ def _solved(problem: Problem, config: Config) -> Chat:
         raise UserError(f"{where}: it has no solution, and sft.completion is {completion!r}: take it out there")
     parts = completion.split("{solution}")
     completion = (example.solution or "").join(part.replace("{answer}", answer) for part in parts)
-    if not completion.strip():
-        raise UserError(f"{where}: sft.completion {config.sft.completion!r} makes a completion without words of it")
     request = Turn("user", user_turn(problem.task, example, config.data.instruction_suffix))
     return _with_system(Chat(where, (request, Turn("assistant", completion))), config.rollout.system_prompt)
 
@@ -143,6 +144,8 @@ def _encoded(chats: Sequence[Chat], config: Config, tokenizer: Any) -> list[Toke
     for chat in chats:
         try:
             row = encode_chat(tokenizer, chat, config.rollout.chat_template_kwargs)
+        except TooSlow:
+            raise
         except UserError as error:
             faults.append(str(error))
             continue
@@ -155,6 +158,10 @@ def _encoded(chats: Sequence[Chat], config: Config, tokenizer: Any) -> list[Toke
                 f"{chat.where}: it has {len(row.token_ids)} tokens; sft.max_length is {limit}: raise it, or set "
                 "data.too_long drop"
             )
+    if len(faults) == len(chats) > 1:
+        reasons = {fault.removeprefix(chat.where) for chat, fault in zip(chats, faults, strict=True)}
+        if len(reasons) == 1:  # the template's, and not the rows'
+            raise UserError(f"{faults[0]}\nSo it is with all {len(chats)} rows.")
     refuse_faults(list(dict.fromkeys(faults)))
     if num_long:
         log.warning("data.too_long drop: %d of %d rows are longer than sft.max_length %d", num_long, len(chats), limit)

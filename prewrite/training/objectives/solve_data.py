@@ -1,6 +1,7 @@
 """What a solving stage needs beside models: problems to train on and held-out ones, as requests; all checked."""
 
 import logging
+import math
 import random
 import re
 from collections import Counter
@@ -96,10 +97,12 @@ def mix(pools: Sequence[Sequence[Item]], weights: Sequence[float] | None, most: 
     weights: as many of each pool, from its beginning, as keep these proportions and repeat nothing.
     """
     if weights is not None:
-        total = min(len(pool) * sum(weights) / weight for pool, weight in zip(pools, weights, strict=True))
+        shares = [weight / max(weights) for weight in weights]
+        shares = [share / sum(shares) for share in shares]
+        total = min(len(pool) / share if share else math.inf for pool, share in zip(pools, shares, strict=True))
         total = min(total, most or total)
         # A hair more than the product, which in floats may fall short of a whole number.
-        sizes = [max(1, int(total * weight / sum(weights) + 1e-9)) for weight in weights]
+        sizes = [max(1, int(total * share + 1e-9)) for share in shares]
         pools = [pool[:size] for pool, size in zip(pools, sizes, strict=True)]
     mixed = [one for pool in pools for one in pool]
     random.Random(seed).shuffle(mixed)

@@ -77,11 +77,9 @@ def clean_rewrite(text: str) -> str:
     text = without_trailing_control_tokens(strip_thinking(text)).strip()
     if holds_control_token(text):
         return ""
-    while True:
-        shorter = _peeled(text)
-        if shorter == text:
-            return text
+    while (shorter := _peeled(text)) != text:
         text = shorter
+    return text
 
 
 def _peeled(text: str) -> str:
@@ -89,8 +87,7 @@ def _peeled(text: str) -> str:
     text = _without_notes(text)
     text = _ORIGINAL_FIRST.sub("", text, count=1) if _ORIGINAL_FIRST.match(text) else text
     for opening in (_COURTESY_LINE, _HEADING, _LEAD_IN):
-        match = opening.match(text)
-        if match:
+        if match := opening.match(text):
             text = text[match.end() :]
     text = _without_fence(text.strip())
     wrapped = _WRAPPING_TAG.fullmatch(text)
@@ -108,19 +105,16 @@ def _without_notes(text: str) -> str:
 
 def _without_fence(text: str) -> str:
     """What a fence around the whole text holds; a fence that is only a part of it stays."""
-    match = _FENCE.match(text)
-    if match and match.end() == len(text):
+    if (match := _FENCE.match(text)) and match.end() == len(text):
         return match.group(2).strip()
-    opening = _OPEN_FENCE.match(text)
-    if opening and text.count("```") + text.count("~~~") == 1:
+    if (opening := _OPEN_FENCE.match(text)) and text.count("```") + text.count("~~~") == 1:
         return text[opening.end() :].strip()
     return text
 
 
 def _unquoted(text: str) -> str:
     """The text without quotes or bold marks that belong together and stand around the whole of it."""
-    bold = re.fullmatch(r"\*\*([^*]+)\*\*", text)
-    if bold:
+    if bold := re.fullmatch(r"\*\*([^*]+)\*\*", text):
         return bold.group(1)
     closing = _QUOTES.get(text[:1])
     if closing is None or len(text) < 2 or not text.endswith(closing):

@@ -32,9 +32,9 @@ _OFFER = re.compile(
     re.IGNORECASE,
 )
 # Scripts, by the first word of a letter's Unicode name, that mathematics and any text in Latin letters may use.
-_SHARED_SCRIPTS = set(
-    ["LATIN", "GREEK", "MATHEMATICAL", "MODIFIER", "DOUBLE-STRUCK", "SCRIPT", "FEMININE", "MASCULINE", "MICRO"]
-)
+_SHARED_SCRIPTS = {
+    "LATIN", "GREEK", "MATHEMATICAL", "MODIFIER", "DOUBLE-STRUCK", "SCRIPT", "FEMININE", "MASCULINE", "MICRO",
+}  # fmt: skip
 
 _WORD = re.compile(r"[぀-ヿ㐀-鿿가-힯]|[^\W぀-ヿ㐀-鿿가-힯]+")  # scripts without spaces: a character is a word
 _LIST_MARKER = re.compile(r"^[ \t]*\(?\d{1,2}[.):]|\bsteps?\s+\d{1,2}\b", re.MULTILINE | re.IGNORECASE)
@@ -44,10 +44,9 @@ def form_fault(sample: Sample, rewrite: str) -> Fault | None:
     """What is wrong with the completion itself, whatever it is asked on."""
     if sample.finish_reason == "length":
         return "truncated"
-    if not rewrite:
-        forged = holds_control_token(without_trailing_control_tokens(sample.text))
-        return "control_token" if forged else "empty"
-    return None
+    if rewrite:
+        return None
+    return "control_token" if holds_control_token(without_trailing_control_tokens(sample.text)) else "empty"
 
 
 def repeats_example(rewrite: str, instruction: str, examples: Sequence[Example]) -> bool:
@@ -56,9 +55,8 @@ def repeats_example(rewrite: str, instruction: str, examples: Sequence[Example])
     Label names, numbers, braces and `\\boxed{}` are no leak.
     """
     own = _ngrams(rewrite) - _ngrams(instruction)
-    return bool(own) and any(
-        not own.isdisjoint(_ngrams(text)) for example in examples for text in example.fields.values()
-    )
+    texts = (text for example in examples for text in example.fields.values()) if own else ()
+    return any(not own.isdisjoint(_ngrams(text)) for text in texts)
 
 
 def wording_fault(

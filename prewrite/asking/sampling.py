@@ -12,14 +12,11 @@ def averaged(by_sample: Sequence[Sequence[Verdict]]) -> tuple[Verdict, ...]:
 
     `share` is the mean, the other fields say what most samples are or say; failed calls are left out of both.
     """
-    if len(by_sample) == 1:
-        return tuple(by_sample[0])
-    return tuple(_average(own) for own in zip(*by_sample, strict=True))
+    return tuple(by_sample[0]) if len(by_sample) == 1 else tuple(map(_average, zip(*by_sample, strict=True)))
 
 
 def _average(verdicts: Sequence[Verdict]) -> Verdict:
-    judged = [verdict for verdict in verdicts if verdict.correct is not None]
-    if not judged:
+    if not (judged := [verdict for verdict in verdicts if verdict.correct is not None]):
         return verdicts[0]
     f1 = [verdict.f1 for verdict in judged if verdict.f1 is not None]
     share = fmean(verdict.correct is True for verdict in judged)

@@ -30,10 +30,8 @@ class Template(MiniBatch):
         unknown, known = unknown_tags(row, task, examples)
         if unknown or not row.tags:
             given = f"the tag {unknown[0]!r} of the row" if unknown else "a row without tags"
-            raise UserError(
-                f"{reward}: {given} ({row.instruction[:60]!r}); the tags name columns of {task.name}: "
-                f"{', '.join(known)}."
-            )
+            rule = f"the tags name columns of {task.name}: {', '.join(known)}."
+            raise UserError(f"{reward}: {given} ({row.instruction[:60]!r}); {rule}")
         if other := brace_tags(row.instruction) - set(row.tags):
             raise UserError(
                 f"{reward}: the instruction {row.instruction[:60]!r} holds {{{min(other)}}}, which is none of its tags "

@@ -33,16 +33,16 @@ def failed_verdict(example_id: str, target: str | tuple[str, ...]) -> Verdict:
 
 
 def _grade_labels(task: Task, examples: Sequence[Example], replies: Sequence[str]) -> list[Verdict]:
-    given = [find_label(reply, task.labels) for reply in replies]
-    return [
-        Verdict(example.id, example.target, label, correct=label == str(example.target), well_formed=label is not None)
-        for example, label in zip(examples, given, strict=True)
-    ]
+    verdicts = []
+    for example, reply in zip(examples, replies, strict=True):
+        label = find_label(reply, task.labels)
+        verdicts.append(Verdict(example.id, example.target, label, label == str(example.target), label is not None))
+    return verdicts
 
 
 def _grade_math(task: Task, examples: Sequence[Example], replies: Sequence[str]) -> list[Verdict]:
-    correct = grade_math([(reply, str(example.target)) for example, reply in zip(examples, replies, strict=True)])
-    given = [extract_math_answer(reply) for reply in replies]
+    correct = grade_math(zip(replies, [str(example.target) for example in examples], strict=True))
+    given = map(extract_math_answer, replies)
     return [
         Verdict(example.id, example.target, answer, correct=is_correct, well_formed=answer is not None)
         for example, answer, is_correct in zip(examples, given, correct, strict=True)
@@ -52,16 +52,7 @@ def _grade_math(task: Task, examples: Sequence[Example], replies: Sequence[str])
 def _grade_open_questions(task: Task, examples: Sequence[Example], replies: Sequence[str]) -> list[Verdict]:
     verdicts = []
     for example, reply in zip(examples, replies, strict=True):
-        golds = example.target if isinstance(example.target, list | tuple) else (str(example.target),)
-        shown = answer_part(reply).strip()
-        verdicts.append(
-            Verdict(
-                example.id,
-                example.target,
-                prediction=shown or None,
-                correct=nq_exact_match(reply, golds) == 1.0,
-                well_formed=bool(shown) and "\n" not in shown,
-                f1=nq_f1(reply, golds),
-            )
-        )
+        golds, shown = example.target, answer_part(reply).strip()
+        is_line, is_right = bool(shown) and "\n" not in shown, nq_exact_match(reply, golds) == 1.0
+        verdicts.append(Verdict(example.id, golds, shown or None, is_right, is_line, f1=nq_f1(reply, golds)))
     return verdicts

@@ -123,8 +123,7 @@ class Endpoint:
 def _read_key(api_key_env: str | None) -> str:
     if api_key_env is None:
         return "EMPTY"
-    key = os.environ.get(api_key_env, "").strip()
-    if not key:
+    if not (key := os.environ.get(api_key_env, "").strip()):
         raise UserError(
             "task_model.api_key_env names an environment variable that is not set: export it (NAME=<the key>), or set "
             "api_key_env to null for an endpoint without a key."

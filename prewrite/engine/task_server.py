@@ -137,8 +137,7 @@ def open_task_model(
     log_path: of that server; None = a temporary file (every error quotes it).
     """
     with contextlib.ExitStack() as stack:
-        base_url = settings.base_url
-        if base_url is None:
+        if (base_url := settings.base_url) is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory()) if log_path is None else None
             server = TaskServer(settings, log_path=log_path or Path(str(folder), "task_server.log"))
             base_url = stack.enter_context(server).base_url

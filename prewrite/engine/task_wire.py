@@ -114,8 +114,7 @@ def read_reply(text: str, forced: ForcedChoice | None, *, thinking_off: bool = F
             raise CallFailed("refusal", str(message["refusal"]), retry=False)
         content = _misplaced(message, finish_reason, thinking_off) or content
     if forced is not None:
-        choice = forced.read(content)
-        if choice is None:
+        if (choice := forced.read(content)) is None:
             raise _unforced(content, finish_reason, forced)
         content = choice
     pieces = first["logprobs"].get("content") if isinstance(first.get("logprobs"), dict) else None

@@ -132,8 +132,7 @@ def _boxes(reply: str) -> tuple[list[tuple[int, int, str]], bool]:
             end = closing[start] + 1
             content = reply[start + 1 : end - 1].strip()
         else:
-            unbraced = _UNBRACED_BOX.match(reply, start)
-            if unbraced is None:
+            if (unbraced := _UNBRACED_BOX.match(reply, start)) is None:
                 continue
             last_is_open = False
             content, end = unbraced.group().rstrip(".,;:"), unbraced.end()
@@ -171,8 +170,7 @@ def stated_answer(reply: str) -> str | None:
     if farewell := _FAREWELL.search(reply):
         reply = reply[: farewell.start()]
     reply = _SPACED_THOUSANDS.sub(lambda number: re.sub(r"\s", "", number.group()), reply)
-    phrase = _last(_ANSWER_PHRASE, reply)
-    if phrase:
+    if phrase := _last(_ANSWER_PHRASE, reply):
         rest = reply[phrase.end() :].lstrip(_MARKDOWN + "\n")[:_LONGEST_PLAIN_ANSWER]
         answer = _answer_in(_REASON.split(rest.split("\n", 1)[0], maxsplit=1)[0])
         if answer and _HAS_DECIMAL_COMMA.match(phrase.group()):
@@ -181,8 +179,7 @@ def stated_answer(reply: str) -> str | None:
     line = reply.rstrip().rpartition("\n")[2][-_LONGEST_PLAIN_ANSWER:].strip()
     if line == reply.strip() and _is_bare_answer(line):
         return _answer_in(line)
-    mark = _last(_CALCULATOR_MARK, line)
-    if mark:
+    if mark := _last(_CALCULATOR_MARK, line):
         return mark[1].strip()
     bold = _BOLD_END.search(line)
     stated = (_last_formula(bold[1]) or _answer_in(bold[1])) if bold else None
@@ -242,8 +239,7 @@ def _answer_in(line: str) -> str | None:
     line = _HEDGE.sub("", _FULL_STOP.sub("", line.strip(_MARKDOWN)).strip(_MARKDOWN), count=1) if line else line
     if _NO_ANSWER.match(line):
         return None
-    formulas = list(_INLINE_MATH.finditer(line))
-    if formulas:
+    if formulas := list(_INLINE_MATH.finditer(line)):
         first = formulas[0].start() != 0 and len(formulas) - 1
         last = first + 1
         while last < len(formulas) and _JOINED.fullmatch(line, formulas[last - 1].end(), formulas[last].start()):

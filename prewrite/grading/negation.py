@@ -101,8 +101,7 @@ def senses(text: str, spans: list[tuple[int, int]]) -> list[str]:
         else:
             found.append(REJECTED if rejected_after else DOUBT if _denied_after(text, spans, index) else GIVEN)
     for first, last in _coordinated(text, spans):
-        after = _REJECTED_AFTER.match(text, spans[last][1])
-        if after and not (after["one"] or after["once"]):
+        if (after := _REJECTED_AFTER.match(text, spans[last][1])) and not (after["one"] or after["once"]):
             found[first:last] = [REJECTED] * (last - first)
         for index in range(first + 1, last + 1):
             if found[index] == GIVEN != found[first] and not _SINGULAR.match(text, spans[index][1]):

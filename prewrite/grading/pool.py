@@ -108,8 +108,7 @@ class _Worker:
         while not line.endswith(b"\n"):
             if not poll.poll(max(0.0, end - time.monotonic()) * 1000):
                 return None
-            received = os.read(descriptor, 4096)
-            if not received:
+            if not (received := os.read(descriptor, 4096)):
                 return b""
             line += received
         return line

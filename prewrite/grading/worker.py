@@ -91,8 +91,7 @@ def _math_verify(gold: str, answer: str) -> bool | None:
         config = [LatexExtractionConfig(boxed_match_priority=-1)]
         return parse(f"${text}$", extraction_config=config, fallback_mode="no_fallback", parsing_timeout=0)
 
-    gold_forms = read(gold)
-    if not gold_forms:
+    if not (gold_forms := read(gold)):
         return None
     return bool(answer) and verify(gold_forms, read(answer), timeout_seconds=0)
 

@@ -28,22 +28,24 @@ def _reward(
     asking: Asking | None = None,
     kind: Kind | None = None,
     columns: tuple[str, ...] = (),
+    name: str = "",
 ) -> Reward:
     kinds: tuple[Kind, ...] = (kind,) if kind else KINDS
     objectives: tuple[ObjectiveName, ...] = (objective,) if objective else ("rewrite", "solve")
-    return Reward(function.__name__, function, reach, asking, kinds, objectives, columns)
+    return Reward(name or function.__name__, function, reach, asking, kinds, objectives, columns)
 
 
+_NQ_ACCURACY = "accuracy_nq_open_instruction_prewrite_reward"
 _TABLE = (
     # of rewrites: range, objective, how the task model is asked, kind of task
-    _reward(rewriting.prewrite_accuracy_reward, (0, 1), "rewrite", ALONE),
-    _reward(rewriting.accuracy_math_reward, (0, 1), "rewrite", MINI_BATCH, "math"),
+    _reward(rewriting.accuracy, (0, 1), "rewrite", ALONE, name="prewrite_accuracy_reward"),
+    _reward(rewriting.accuracy, (0, 1), "rewrite", MINI_BATCH, "math", name="accuracy_math_reward"),
     _reward(rewriting.accuracy_math_reward_split, (0, 1), "rewrite", SUBJECT_BATCH, "math"),
     _reward(rewriting.template_accuracy_math_reward, (-1, 1), "rewrite", TEMPLATE, "math"),
-    _reward(rewriting.accuracy_classification_reward, (0, 1), "rewrite", MINI_BATCH, "classification"),
+    _reward(rewriting.accuracy, (0, 1), "rewrite", MINI_BATCH, "classification", name="accuracy_classification_reward"),
     _reward(rewriting.f1_classification_reward, (0, 1), "rewrite", MINI_BATCH, "classification"),
     _reward(rewriting.target_probability_reward, (0, 1), "rewrite", MINI_BATCH, "classification"),
-    _reward(rewriting.accuracy_nq_open_instruction_prewrite_reward, (0, 1), "rewrite", MINI_BATCH, "open_question"),
+    _reward(rewriting.accuracy, (0, 1), "rewrite", MINI_BATCH, "open_question", name=_NQ_ACCURACY),
     _reward(rewriting.f1_nq_open_instruction_prewrite_reward, (0, 1), "rewrite", MINI_BATCH, "open_question"),
     _reward(rewriting.length_penalty, (-1, 0), "rewrite"),
     # of solutions alone: they read the row's gold
@@ -70,10 +72,8 @@ def get_reward(name: str) -> Reward:
     if ":" in name:
         return _own_reward(name)
     if name not in REWARDS:
-        raise UserError(
-            f"{name!r} is no reward.{did_you_mean(name, REWARDS)} The rewards are {', '.join(REWARDS)}; your own "
-            "function is named package.module:function."
-        )
+        known = f"The rewards are {', '.join(REWARDS)}; your own function is named package.module:function."
+        raise UserError(f"{name!r} is no reward.{did_you_mean(name, REWARDS)} {known}")
     return REWARDS[name]
 
 
@@ -96,17 +96,14 @@ def check_objective(rewards: Sequence[Reward], objective: ObjectiveName) -> None
 
 def check_coverage(rewards: Sequence[Reward], tasks: Sequence[Task]) -> None:
     """UserError for a task on whose rows no reward is given but those that score every kind of task (form, length)."""
+    asking = [reward for reward in rewards if reward.asking is not None]
     for task in tasks:
-        asking = [reward for reward in rewards if reward.asking is not None]
         if asking and not any(task.kind in reward.kinds for reward in asking):
-            fitting = [
-                known.name
-                for known in _TABLE
-                if known.asking and known.asking.suits_any_row and task.kind in known.kinds
-            ]
+            suit_any_row = [known for known in _TABLE if known.asking and known.asking.suits_any_row]
+            fitting = ", ".join(known.name for known in suit_any_row if task.kind in known.kinds)
             raise UserError(
                 f"reward_funcs: none of {', '.join(reward.name for reward in asking)} scores the task {task.name}, "
-                f"which is of the kind {task.kind}. Add one of {', '.join(fitting)}."
+                f"which is of the kind {task.kind}. Add one of {fitting}."
             )
 
 
@@ -149,14 +146,10 @@ def score_completions(
     reward = get_reward(name)
     reward.check_parameters(parameters)
     if len(rows) != len(completions):
-        raise UserError(
-            f"score_completions: {len(completions)} completions and {len(rows)} rows; give one row for each."
-        )
+        raise UserError(f"score_completions: {len(completions)} completions and {len(rows)} rows; give one for each.")
     if reward.asking is not None and evaluations is None:
-        raise UserError(
-            f"reward {name} needs the task model's answers: give evaluations=, one for each completion (in a file the "
-            "column `verdicts`, as [true, false])."
-        )
+        way_out = "give evaluations=, one for each completion (in a file the column `verdicts`, as [true, false])."
+        raise UserError(f"reward {name} needs the task model's answers: {way_out}")
     if not tasks and (reward.kinds != KINDS or "tasks" in inspect.signature(reward.function).parameters):
         raise UserError(f"reward {name} reads the rows' tasks: give tasks= (in a file the column `dataset_name`).")
     samples = [Sample((), (), (), text, finish_reason="stop") for text in completions]

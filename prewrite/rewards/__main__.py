@@ -26,9 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit codes: 0, and 2 for a fault of the user's, told in one message."""
     parser = ArgumentParser("python -m prewrite.rewards", description=str(__doc__))
     parser.add_argument("name", nargs="?", help="a reward, or your own as package.module:function")
-    parser.add_argument(
-        "file", nargs="?", type=Path, help="JSONL, CSV or parquet: `completion`, `verdicts`, the row's columns"
-    )
+    columns = "JSONL, CSV or parquet: `completion`, `verdicts`, the row's columns"
+    parser.add_argument("file", nargs="?", type=Path, help=columns)
     parser.add_argument("--set", action="append", default=[], metavar="key=value", dest="parameters")
     parsed = parser.parse_args(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -65,23 +64,17 @@ def table() -> list[str]:
 def tried(name: str, path: Path, parameters: Mapping[str, Any]) -> list[str]:
     """A line a row, its score and its completion, and the mean."""
     rows = read_rows(path)
-    texts = [_text(row.get("completion"), f"{path}: row {number}") for number, row in enumerate(rows, start=1)]
+    places = [f"{path}: row {number}" for number in range(1, len(rows) + 1)]
+    texts = [_text(row.get("completion"), place) for row, place in zip(rows, places, strict=True)]
     columns = [{key: value for key, value in row.items() if key not in ("completion", "verdicts")} for row in rows]
     reads = _READS.get(name, ())
-    given = [
-        _evaluation(row, text, reads, f"{path}: row {i}")
-        for i, (row, text) in enumerate(zip(rows, texts, strict=True), 1)
-    ]
+    given = [_evaluation(row, text, reads, place) for row, text, place in zip(rows, texts, places, strict=True)]
+    evaluations = given if any(given) else None
+    names = [str(row["dataset_name"]) for row in rows if "dataset_name" in row]
+    tasks = [get_task(task) for task in names] if len(names) == len(rows) else ()
+    no_examples = [()] * len(rows)
     scores = score_completions(
-        name,
-        texts,
-        columns,
-        evaluations=given if any(given) else None,
-        tasks=[get_task(str(row["dataset_name"])) for row in rows]
-        if all("dataset_name" in row for row in rows)
-        else (),
-        examples=[()] * len(rows),
-        **parameters,
+        name, texts, columns, evaluations=evaluations, tasks=tasks, examples=no_examples, **parameters
     )
     lines = [
         f"{'-' if score is None else format(score, '.4g'):>8}  {' '.join(text.split())[:_SHOWN]}"

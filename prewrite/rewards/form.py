@@ -1,15 +1,13 @@
 """Rewards for the form of a completion: its tags, its box, its steps."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from prewrite.errors import UserError
 from prewrite.grading import boxed_answers
 from prewrite.rewards.base import Score
 from prewrite.tasks.control_tokens import without_trailing_control_tokens
 from prewrite.types import Example, Sample
-
-STYLES = ("think_answer", "open_r1", "think_boxed")
 
 _TAG = re.compile(r"</?(?:think|answer)>")
 _THINK_THEN_ANSWER = re.compile(r"\s*<think>(.*)</think>\s*<answer>(.*)</answer>\s*", re.DOTALL)
@@ -26,9 +24,13 @@ def format_reward(samples: Sequence[Sample], rows: Sequence[Example], *, style: 
     "think_boxed": a `<think>` part first, and after it a box that is not empty.
     Tags are in lower case; control tokens at the end are the decoder's and do not count.
     """
-    forms = {"think_answer": is_think_answer, "open_r1": is_open_r1, "think_boxed": is_think_boxed}
+    forms: dict[str, Callable[[str], bool]] = {
+        "think_answer": lambda text: _answer_of_think_answer(text) is not None,
+        "open_r1": is_open_r1,
+        "think_boxed": _is_think_boxed,
+    }
     if style not in forms:
-        raise UserError(f"reward format_reward: style is {style!r}; it must be one of {', '.join(STYLES)}.")
+        raise UserError(f"reward format_reward: style is {style!r}; it must be one of {', '.join(forms)}.")
     return [float(forms[style](without_trailing_control_tokens(sample.text))) for sample in samples]
 
 
@@ -58,11 +60,6 @@ def reasoning_steps_reward(samples: Sequence[Sample], rows: Sequence[Example]) -
     return [min(1.0, len(_STEP.findall(sample.text)) / 3) for sample in samples]
 
 
-def is_think_answer(text: str) -> bool:
-    """One `<think>` part, one `<answer>` part, in this order, and nothing but white space around them."""
-    return _answer_of_think_answer(text) is not None
-
-
 def _answer_of_think_answer(text: str) -> str | None:
     match = _THINK_THEN_ANSWER.fullmatch(text) if _TAG.findall(text) == _TAGS_IN_ORDER else None
     return match.group(2) if match else None
@@ -81,7 +78,6 @@ def is_open_r1(text: str) -> bool:
     return (text.endswith(closing) and text.rfind(closing) >= start) or text.find(closing + "\n", start) >= 0
 
 
-def is_think_boxed(text: str) -> bool:
-    """A `<think>` part at the start, and after its end a box that is not empty."""
+def _is_think_boxed(text: str) -> bool:
     thinking, end, reply = text.partition("</think>")
     return bool(end) and thinking.lstrip().startswith("<think>") and bool(boxed_answers(reply))

@@ -104,8 +104,7 @@ def power(base: Value, exponent: Value) -> Value:
             return base ** int(exponent) if abs(base) != 1 else base ** int(exponent % 2)
         if exponent.denominator % 2 == 1 and base < 0:
             return multiply([Fraction(-1 if exponent.numerator % 2 else 1), power(-base, exponent)])
-        root = _exact_root(base, exponent.denominator)
-        if root is not None:
+        if (root := _exact_root(base, exponent.denominator)) is not None:
             return power(root, Fraction(exponent.numerator))
     magnitude = mp.log(mp.fabs(as_mp(base)))
     if mp.fabs(as_mp(exponent) * magnitude) > MAX_LOG_MAGNITUDE:

@@ -40,8 +40,7 @@ _ENOUGH_REAL_POINTS = 3
 
 def value_at(node: Node, point: Mapping[str, Fraction], log_base: int | None = 10) -> Value:
     """The value of a scalar tree with its symbols set to `point`. log_base: of `\\log` without a base, None is e."""
-    rule = _RULES.get(node[0])
-    if rule is None:
+    if (rule := _RULES.get(node[0])) is None:
         raise Unreadable(f"{node[0]} has no value")
     try:
         return checked(rule(node, lambda child: value_at(child, point, log_base), point, log_base))

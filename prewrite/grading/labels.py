@@ -11,21 +11,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from prewrite.grading.extract import ANSWER_IS, ANSWER_WORDS, boxed_answers
+from prewrite.grading.extract import ANSWER_IS, ANSWER_WORDS, BOLD_END, boxed_answers
 from prewrite.grading.negation import DOUBT, GIVEN, JOINT, REJECTED, senses
 from prewrite.grading.reply import answer_part
 
 Label = TypeVar("Label", str, int)
 
+_INVISIBLE = "[\\u00ad\\u034f\\u061c\\u115f\\u180e\\u200b-\\u200f\\u202a-\\u202e\\u2060-\\u2064\\ufe00-\\ufe0f\\ufeff]"
 _FOLDS = (
-    (
-        re.compile(
-            "[\\u00ad\\u034f\\u061c\\u115f\\u180e\\u200b-\\u200f\\u202a-\\u202e\\u2060-\\u2064\\ufe00-\\ufe0f\\ufeff]"
-        ),
-        "",
-    ),
+    (re.compile(_INVISIBLE), ""),
     (re.compile("[\\u2010-\\u2015\\u2043\\u2212\\u2e3a\\u2e3b\\ufe58\\ufe63\\uff0d]"), "-"),
     (re.compile("[\\u2018\\u2019\\u201b\\u2032\\u02b9\\u02bc\\u00b4`](?=[a-zA-Z])"), "'"),
     (re.compile(r"[*`\"“”„«»]|\b_+|_+\b"), ""),
@@ -81,7 +77,6 @@ _DETERMINER = re.compile(
 _LEAD_IN = r"(?:[^\n.:]{0,40}(?::|\bis\b)\s*)?"
 _OPENING = re.compile(r"\s*\W{0,3}" + _LEAD_IN + r"\W{0,3}")
 _END_OF_STATEMENT = re.compile(r"\s*[).:,;\]\n]|\s*-\s")
-_BOLD_END = re.compile(r"(?:\*\*|__)([^*_\n]{1,80})(?:\*\*|__)[\s.!]*$")
 _TAKEN_BACK = re.compile(
     r"\b(?:wait|actually|hold on|hmm|scratch that|correction|on (?:second|closer|further)"
     r"|re-?(?:read|consider|think|look)(?:ing)?|let me (?:re\w+|correct|fix)"
@@ -104,7 +99,7 @@ class _Mention:
 
     start: int
     end: int
-    label: object
+    label: Any
     sense: str
 
 
@@ -134,20 +129,18 @@ def find_label(text: str | None, labels: Sequence[Label]) -> Label | None:
     reply = _fold(raw)
     mentions = _mentions(reply, tuple(labels))
     rejected = {mention.label for mention in mentions if mention.sense == REJECTED}
-    bold = _BOLD_END.search(raw)
+    bold = BOLD_END.search(raw)
     for part in (", ".join(boxed_answers(raw)), bold[1] if bold else ""):
         label = _only_label(_fold(part), tuple(labels)) if part else None
         if label is not None and label not in rejected:
-            return label  # pyright: ignore[reportReturnType]  # one of `labels`
+            return label
     stated = {mention.label for mention in mentions if mention.sense == GIVEN and _is_stated(reply, mention)}
-    if len(stated) == 1:
-        return stated.pop()  # pyright: ignore[reportReturnType]  # as above
     if stated:
-        return None
-    return _only_label(reply, tuple(labels))  # pyright: ignore[reportReturnType]  # as above
+        return stated.pop() if len(stated) == 1 else None
+    return _only_label(reply, tuple(labels))
 
 
-def _only_label(reply: str, labels: tuple) -> object:
+def _only_label(reply: str, labels: tuple) -> Any:
     """The label of a text that states none: the only one, the one it opens or ends with, the one left over."""
     mentions = _mentions(reply, labels)
     meant = [(mention, _meant(mention, labels)) for mention in mentions]
@@ -184,7 +177,8 @@ def _mentions(reply: str, labels: tuple) -> list[_Mention]:
     for match in pattern.finditer(reply):
         if match["number"] is None:
             label = labels[int((match.lastgroup or "")[1:])]
-            if label == "A" and _opens_sentence(reply, match.start()) and _AFTER_ARTICLE.match(reply, match.end()):
+            opens_sentence = reply[max(0, match.start() - 3) : match.start()].rstrip(" ")[-1:] in ("", *".!?\n")
+            if label == "A" and opens_sentence and _AFTER_ARTICLE.match(reply, match.end()):
                 continue
             around = reply[max(0, match.start() - 12) : match.end() + 12]
             if match.group().lower() == "no" and _DETERMINER.search(around):
@@ -194,19 +188,11 @@ def _mentions(reply: str, labels: tuple) -> list[_Mention]:
         label, scale = numbers.get(Fraction(match["number"])), match["scale"]
         off_scale = scale is not None and (Fraction(scale) < _LEAST_SCALE or Fraction(scale) != max(numbers))
         may_be_negative = reply.endswith("- ", 0, match.start()) and -Fraction(match["number"]) in numbers.keys() - {0}
-        if off_scale or may_be_negative:
-            found.append((*match.span(), None))
-        elif label is not None:
-            found.append((*match.span(), label))
+        if off_scale or may_be_negative or label is not None:
+            found.append((*match.span(), None if off_scale or may_be_negative else label))
     marks = senses(reply.lower(), [(start, end) for start, end, _ in found])
-    return [
-        _Mention(start, end, label, mark if label is not None else DOUBT)
-        for (start, end, label), mark in zip(found, marks, strict=True)
-    ]
-
-
-def _opens_sentence(reply: str, start: int) -> bool:
-    return reply[max(0, start - 3) : start].rstrip(" ")[-1:] in ("", ".", "!", "?", "\n")
+    pairs = zip(found, marks, strict=True)
+    return [_Mention(start, end, label, DOUBT if label is None else mark) for (start, end, label), mark in pairs]
 
 
 @lru_cache(maxsize=64)
@@ -216,9 +202,8 @@ def _pattern(labels: tuple) -> tuple[re.Pattern[str], dict[Fraction, object]]:
     forms = {index: _fold(str(label)) for index, label in enumerate(labels)}
     may_drop = len(set(map(_bare, forms.values()))) == len(set(forms.values()))  # accents, as capitals often do
     numbers = {Fraction(form): labels[index] for index, form in forms.items() if _NUMERIC.fullmatch(form)}
-    words = sorted(
-        (index for index, form in forms.items() if not _NUMERIC.fullmatch(form)), key=lambda i: -len(forms[i])
-    )
+    words = [index for index, form in forms.items() if not _NUMERIC.fullmatch(form)]
+    words.sort(key=lambda index: -len(forms[index]))
     alternatives = [f"(?P<l{index}>{_label_pattern(forms[index], may_drop)})" for index in words]
     return re.compile("|".join([_NUMBER if numbers else "(?P<number>(?!))(?P<scale>)", *alternatives])), numbers
 
@@ -234,10 +219,8 @@ def _label_pattern(form: str, may_drop_accents: bool) -> str:
     if len(form) == 1 and not starts:
         return rf"(?:(?<!\w)|(?<=[是为為选選])){form}(?!\w)"
     if len(form) == 1 and form.isalpha():
-        other = form.swapcase()
-        return (
-            rf"{starts}{form}{ends}|(?<=\(){other}(?=\))|(?:\A|(?<=(?i:answer: ))|(?<=(?i:answer is ))){other}(?=\W*\Z)"
-        )
+        other, stated = form.swapcase(), r"(?:\A|(?<=(?i:answer: ))|(?<=(?i:answer is )))"
+        return rf"{starts}{form}{ends}|(?<=\(){other}(?=\))|{stated}{other}(?=\W*\Z)"
     parts = _SEPARATORS.split(form)
     joined = all(len(part) > 1 or part.isdigit() for part in parts)
     if "/" in form and all(len(part) > 2 for part in parts):  # Sci/Tech is also Science and Technology
@@ -251,8 +234,8 @@ def _label_pattern(form: str, may_drop_accents: bool) -> str:
 
 def _is_stated(reply: str, mention: _Mention) -> bool:
     before = reply[max(0, mention.start - _LONGEST_LEAD_IN) : mention.start].lower()
-    stated = _STATES.search(before) is not None and _STATEMENT_ENDS.match(reply, mention.end) is not None
-    return stated or _STATED_AFTER.match(reply, mention.end) is not None
+    stated = _STATES.search(before) and _STATEMENT_ENDS.match(reply, mention.end)
+    return bool(stated or _STATED_AFTER.match(reply, mention.end))
 
 
 def _opening_label(reply: str, meant: list[tuple[_Mention, object]]) -> object:

@@ -136,8 +136,4 @@ def _rounds(decimal: Node, exact: Node) -> bool:
 
 
 def _is_finite_decimal(value: Fraction) -> bool:
-    denominator = value.denominator
-    for prime in (2, 5):
-        while denominator % prime == 0:
-            denominator //= prime
-    return denominator == 1
+    return pow(10, value.denominator.bit_length(), value.denominator) == 0  # it divides a power of ten

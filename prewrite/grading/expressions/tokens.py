@@ -68,12 +68,8 @@ class Tokens:
         last = [kind for kind, _, _ in self.tokens[-2:]]
         per_unit = last[:1] == ["text"] and self.tokens[-1][1] == "/"
         after_operand = per_unit or last[-1:] in (["number"], ["text"]) or (last and self.tokens[-1][1] in ")}")
-        is_unit = (
-            bool(after_operand)
-            and len(token) > 1
-            and known_unit(token) is not None
-            and (spaced or per_unit or token not in METRIC_SYMBOLS)
-        )
+        stands_apart = spaced or per_unit or token not in METRIC_SYMBOLS
+        is_unit = after_operand and len(token) > 1 and known_unit(token) is not None and stands_apart
         is_name = len(token) > _PRODUCT_WORD_LENGTH or (len(token) == _PRODUCT_WORD_LENGTH and token.isupper())
         if is_unit or is_name or token.lower() in _SHORT_WORDS:
             return [("text", token)]

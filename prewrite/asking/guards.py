@@ -20,16 +20,14 @@ LEAK_NGRAM = 8
 QUOTED_NGRAM = 4
 # An order to rewrite an instruction is none for the task: "Rewrite the following instruction so that ...".
 _ORDER = re.compile(
-    r"\b(?:re-?write|re-?word|re-?phrase|improve)\s+(?:the|this|that|your|my|an?)?\s*(?:\w+\s+){0,2}(?:instruction|prompt)s?\b",
-    re.IGNORECASE,
+    r"(?i)\b(?:re-?write|re-?word|re-?phrase|improve)\s+(?:the|this|that|your|my|an?)?\s*(?:\w+\s+){0,2}(?:instruction|prompt)s?\b"
 )
 # What makes a text that names one label an instruction all the same.
 _CONDITION = re.compile(r"[?؟？]|\b(?:whether|if|when(?:ever)?|unless|otherwise|or|not|els?e)\b", re.IGNORECASE)
 _IS = r"\b(?:is|are|was|were|be|belongs? to|means|says|expresses|conveys|ha[sd]|shows)\b"
 _OFFER = re.compile(
-    r"\bi(?:['’]m| am) sorry\b|\b(?:do|would) you (?:need|want|like)\b[^.!\n]{0,30}\b(?:help|assist(?:ance)?)\b|"
-    r"\bi(?:['’]ll| will|['’]d| would|['’]m| am| can)\b[^.?!\n]{0,40}\b(?:help|assist|solve|happy|glad|do my best)\b",
-    re.IGNORECASE,
+    r"(?i)\bi(?:['’]m| am) sorry\b|\b(?:do|would) you (?:need|want|like)\b[^.!\n]{0,30}\b(?:help|assist(?:ance)?)\b|"
+    r"\bi(?:['’]ll| will|['’]d| would|['’]m| am| can)\b[^.?!\n]{0,40}\b(?:help|assist|solve|happy|glad|do my best)\b"
 )
 # Scripts, by the first word of a letter's Unicode name, that mathematics and any text in Latin letters may use.
 _SHARED_SCRIPTS = {

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import fmean
 
 from prewrite.types import Verdict
@@ -20,13 +21,7 @@ def _average(verdicts: Sequence[Verdict]) -> Verdict:
         return verdicts[0]
     f1 = [verdict.f1 for verdict in judged if verdict.f1 is not None]
     share = fmean(verdict.correct is True for verdict in judged)
-    return Verdict(
-        judged[0].example_id,
-        judged[0].target,
-        prediction=Counter(verdict.prediction for verdict in judged).most_common(1)[0][0],
-        correct=share > 0.5,
-        well_formed=fmean(verdict.well_formed for verdict in judged) > 0.5,
-        f1=fmean(f1) if f1 else None,
-        share=share,
-        target_logprob=judged[0].target_logprob,  # the same for all samples
-    )
+    is_formed = fmean(verdict.well_formed for verdict in judged) > 0.5
+    said = Counter(verdict.prediction for verdict in judged).most_common(1)[0][0]
+    how = {"correct": share > 0.5, "well_formed": is_formed, "f1": fmean(f1) if f1 else None, "share": share}
+    return replace(judged[0], prediction=said, **how)  # the rest is the same for all samples

@@ -91,7 +91,9 @@ class Answers:
                 line["choice_logprobs"] = answer.choice_logprobs
             with self._faults_told():
                 _append(self._file, json.dumps(line).encode() + b"\n")
-        self._remember(key, answer)
+        self._cache[key] = answer
+        if len(self._cache) > self._most_cached:
+            self._cache.popitem(last=False)
         self._had()
 
     def take_due(self) -> list[Answer]:
@@ -106,11 +108,6 @@ class Answers:
         if self._uncounted and self._num_had >= self._num_kept:
             self._due += self._uncounted.values()
             self._uncounted.clear()
-
-    def _remember(self, key: bytes, answer: Answer) -> None:
-        self._cache[key] = answer
-        if len(self._cache) > self._most_cached:
-            self._cache.popitem(last=False)
 
     @contextlib.contextmanager
     def _faults_told(self) -> Iterator[None]:
@@ -143,14 +140,9 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes, int, Answer]]:
         for line in file:
             with contextlib.suppress(ValueError, LookupError, TypeError, OverflowError, RecursionError):
                 said = json.loads(line)
-                tokens_in, tokens_out = said["tokens"]
+                tokens_in, tokens_out = map(int, said["tokens"])
                 likely = said.get("choice_logprobs")
-                answer = Answer(
-                    str(said["text"]),
-                    finish_reason=said["finish_reason"],
-                    prompt_tokens=int(tokens_in),
-                    completion_tokens=int(tokens_out),
-                    choice_logprobs=None if likely is None else tuple(map(float, likely)),
-                )
+                likely = None if likely is None else tuple(map(float, likely))
+                answer = Answer(str(said["text"]), None, said["finish_reason"], tokens_in, tokens_out, likely)
                 yield place, bytes.fromhex(said["key"]), int(said["rank"]), answer
             place += len(line)

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from prewrite.engine.chat_template import control_token_in
+from prewrite.engine.chat_template import apply_template, control_token_in
 from prewrite.errors import UserError
 from prewrite.tasks.chats import Chat
 from prewrite.types import TokenRow
@@ -33,19 +33,12 @@ def encode_chat(tokenizer: Any, chat: Chat, chat_template_kwargs: Mapping[str, A
             raise UserError(f"{chat.where}: it holds the control token {forged!r}; take it out")
     turns = [{"role": turn.role, "content": turn.content} for turn in chat.turns]
 
-    def render(most: int, **how: Any) -> Any:
-        try:
-            return tokenizer.apply_chat_template(turns[:most], **{"tokenize": False, **how}, **chat_template_kwargs)
-        except Exception as error:  # a template is a program of the model's maker: it raises what it likes
-            raise UserError(
-                f"{chat.where}: the chat template of policy.model raised {type(error).__name__}: {error}. Look at "
-                "rollout.chat_template_kwargs and rollout.system_prompt, or give a model whose template takes such "
-                "turns."
-            ) from error
+    def rendered(most: int, **how: Any) -> Any:
+        return apply_template(tokenizer, turns[:most], chat_template_kwargs, chat.where, **{"tokenize": False, **how})
 
     if _GENERATION.search(tokenizer.chat_template):
         marked = {"tokenize": True, "return_dict": True, "return_assistant_tokens_mask": True}
-        encoding = render(len(turns), **marked)
+        encoding = rendered(len(turns), **marked)
         ids, runs = encoding["input_ids"], _runs(encoding["assistant_masks"])
         numbers = [number for number, turn in enumerate(chat.turns) if turn.role == "assistant"]
         if len(runs) != len(numbers):
@@ -58,7 +51,7 @@ def encode_chat(tokenizer: Any, chat: Chat, chat_template_kwargs: Mapping[str, A
         # Some templates leave the token that ends the turn outside the mark.
         spans = [(a, b + 1) if not is_end(ids[b - 1]) and b < len(ids) and is_end(ids[b]) else (a, b) for a, b in spans]
     else:
-        whole, cuts = _turn_spans(chat, render)
+        whole, cuts = _turn_spans(chat, rendered)
         ids, spans = _tokens(tokenizer, whole, cuts)
     spans = [_to_its_end(tokenizer, ids, span, chat.where) for span in spans]
     is_trained = bytearray(len(ids))

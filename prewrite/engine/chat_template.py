@@ -25,13 +25,7 @@ def render_request(
     turns = [{"role": "user", "content": turn}]
     if system is not None:
         turns.insert(0, {"role": "system", "content": system})
-    try:
-        text = tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False, **chat_template_kwargs)
-    except Exception as error:  # a template is a program of the model's maker: it raises what it likes
-        raise UserError(
-            f"{where}: the chat template of policy.model raised {type(error).__name__}: {error}. Look at "
-            "rollout.chat_template_kwargs and rollout.system_prompt, or give a model whose template takes such turns."
-        ) from error
+    text = apply_template(tokenizer, turns, chat_template_kwargs, where, add_generation_prompt=True, tokenize=False)
     if system is not None and system.strip() not in text:
         raise UserError(
             "rollout.system_prompt: the chat template of policy.model drops or rewrites it; put it into the user turn "
@@ -43,6 +37,19 @@ def render_request(
             f"in {text[-80:]!r}. Give a model whose template shows the user's turn as it is."
         )
     return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+
+def apply_template(
+    tokenizer: Any, turns: list[dict[str, str]], chat_template_kwargs: Mapping[str, Any], where: str, **how: Any
+) -> Any:
+    """What the tokenizer's template makes of the turns. UserError at `where` for whatever the template raises."""
+    try:
+        return tokenizer.apply_chat_template(turns, **how, **chat_template_kwargs)
+    except Exception as error:  # a template is a program of the model's maker: it raises what it likes
+        raise UserError(
+            f"{where}: the chat template of policy.model raised {type(error).__name__}: {error}. Look at "
+            "rollout.chat_template_kwargs and rollout.system_prompt, or give a model whose template takes such turns."
+        ) from error
 
 
 def control_token_in(turn: str, tokenizer: Any) -> str | None:

@@ -130,18 +130,20 @@ def _watch(line: Sequence[int]) -> None:
     os.kill(os.getpid(), signal.SIGKILL)  # it waits for other ranks, where no handler runs
 
 
-def _parent(pid: int) -> int | None:
+def _stat(pid: int) -> list[str] | None:
+    """State, parent, group, session and more of a process, as proc(5) has them behind its name; None: it is gone."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return None
+
+
+def _parent(pid: int) -> int | None:
+    return int(stat[1]) if (stat := _stat(pid)) else None
 
 
 def _birth(pid: int) -> str | None:
     """When a process started, in the kernel's ticks; None where it has ended: a number is given to others again."""
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return None if state in "ZX" else rest[18]
-    return None
+    return stat[19] if (stat := _stat(pid)) and stat[0] not in "ZX" else None
 
 
 def _is_launcher(pid: int) -> bool:
@@ -173,8 +175,7 @@ def _guard(parent: int, grace: float, reports: int, command: Sequence[str]) -> N
         _wait(child, grace)
     code = child.poll()
     _end_session(os.getsid(0), grace)
-    if code is None:
-        code = 1
+    code = 1 if code is None else code
     os.write(reports, str(code if code >= 0 else 128 - code).encode())  # Popen gives a signal as its negative number
 
 
@@ -201,13 +202,8 @@ def _wait(child: "subprocess.Popen[bytes]", seconds: float) -> None:
 
 def _session_members(session: int) -> list[int]:
     """Every other process of the session, zombies left out."""
-    members = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            state, _, _, its_session = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
-            if int(its_session) == session and state != "Z" and int(folder.name) != os.getpid():
-                members.append(int(folder.name))
-    return members
+    others = {int(folder.name) for folder in Path("/proc").glob("[0-9]*")} - {os.getpid()}
+    return [pid for pid in others if (stat := _stat(pid)) and int(stat[3]) == session and stat[0] != "Z"]
 
 
 if __name__ == "__main__":

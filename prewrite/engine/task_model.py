@@ -176,9 +176,7 @@ class TaskModel:
             return
         failed, most = self.stats.failed - self._judged.failed, self.settings.max_failure_share
         reasons = self.stats.failures - self._judged.failures
-        self._judged = TaskModelStats(
-            calls=self.stats.calls, failed=self.stats.failed, failures=self.stats.failures.copy()
-        )
+        self._judged = replace(self.stats, failures=self.stats.failures.copy())
         if failed > most * calls:
             kinds = ", ".join(f"{count} x {kind}" for kind, count in reasons.most_common(3))
             slow = "; where it is only slow, raise task_model.timeout or lower task_model.concurrency"

@@ -101,8 +101,7 @@ class TaskServer:
         while not self._is_healthy():
             if self._guard.poll() is not None:
                 raise self._fault(f"ended while it started (exit code {self._guard.returncode}).")
-            if time.monotonic() - started > self.settings.startup_timeout:
-                limit = self.settings.startup_timeout
+            if time.monotonic() - started > (limit := self.settings.startup_timeout):
                 raise self._fault(f"was not healthy within {limit:g} s (task_model.startup_timeout).")
             time.sleep(_POLL_SECONDS)
         logger.info("the task model's server is up after %.0f s", time.monotonic() - started)
@@ -152,11 +151,8 @@ def _gpu_arguments(settings: TaskModelSettings) -> list[str]:
 
 
 def _server_environment(own: Mapping[str, str], settings: TaskModelSettings) -> dict[str, str]:
-    env = {
-        name: value
-        for name, value in own.items()
-        if name not in _NOT_INHERITED and not name.startswith("TORCHELASTIC_")
-    }
+    inherited = [name for name in own if name not in _NOT_INHERITED and not name.startswith("TORCHELASTIC_")]
+    env = {name: own[name] for name in inherited}
     # A trainer waits while it is answered: the server takes the core that vLLM would leave to others.
     env.setdefault("VLLM_CPU_NUM_OF_RESERVED_CPU", "0")
     env["VLLM_CPU_KVCACHE_SPACE"] = str(math.ceil(settings.kv_cache_gib or 1))  # vLLM reads whole GiB

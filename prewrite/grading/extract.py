@@ -35,9 +35,8 @@ _NUMBER = re.compile(
 _STATED_NUMBER = re.compile(r"(?i)\b(?:is|are|was|equals|has|have|had|gets?|be|=)\s+(?:\\?\$|[€£¥₹])?(?=[-−–]?\d)")
 _REMARK_WORD = r"(?:out of|per|for|from|after|in|with|when|if|of|each|every|that|or|and|to)\b"
 _QUANTITY = re.compile(
-    rf"(?P<number>(?:\\?\$|[€£¥₹])?\s?{_NUMBER.pattern.partition(')')[2]})"
-    rf"(?P<unit>(?: ?(?!{_REMARK_WORD})[a-zA-Z°]+)?(?:,? (?:and )?\d+ [a-zA-Z]+)*)(?P<tail>.*)",
-    re.DOTALL,
+    rf"(?s)(?P<number>(?:\\?\$|[€£¥₹])?\s?{_NUMBER.pattern.partition(')')[2]})"
+    rf"(?P<unit>(?: ?(?!{_REMARK_WORD})[a-zA-Z°]+)?(?:,? (?:and )?\d+ [a-zA-Z]+)*)(?P<tail>.*)"
 )
 _UNIT_WORD = rf"(?!{_REMARK_WORD})°?[a-zA-Z]+(?:\^\d|[²³])?"
 _UNIT = re.compile(rf" (?:(?:square|sq|cubic|cu)\.? )?{_UNIT_WORD}(?:(?:/| per ){_UNIT_WORD})*")
@@ -66,9 +65,9 @@ _CURRENCIES = tuple("€£¥₹")
 _MOST_UNIT_WORDS = 2
 BOLD_END = re.compile(r"(?:\*\*|__)([^*_\n]{1,80})(?:\*\*|__)[\s.!]*$")
 _FAREWELL = re.compile(
-    r"(?<=[.!?$)*}\]\n])\s+(?:I hope|Hope this|Let me know|Please let me|Feel free|If you(?:'d| would| have| need)"
-    r"|Would you like|Do you want)\b(?!.*\n.)", re.DOTALL,
-)  # fmt: skip
+    r"(?s)(?<=[.!?$)*}\]\n])\s+(?:I hope|Hope this|Let me know|Please let me|Feel free|If you(?:'d| would| have| need)"
+    r"|Would you like|Do you want)\b(?!.*\n.)"
+)
 _SPACED_THOUSANDS = re.compile(r"(?<![\w.,])[1-9]\d{0,2}(?:[ \u00a0\u2009\u202f]\d{3})+(?![\w,])")
 _HAS_DECIMAL_COMMA = re.compile(r"(?i)(?!answer|####|答|解|正|답|คำ|jawab|jibu)")  # the languages of the other words
 _DECIMAL_COMMA = re.compile(r"^([-−]?\d+),(\d{1,2})(?![\d,])")

@@ -78,14 +78,14 @@ _LEAD_IN = r"(?:[^\n.:]{0,40}(?::|\bis\b)\s*)?"
 _OPENING = re.compile(r"\s*\W{0,3}" + _LEAD_IN + r"\W{0,3}")
 _END_OF_STATEMENT = re.compile(r"\s*[).:,;\]\n]|\s*-\s")
 _TAKEN_BACK = re.compile(
-    r"\b(?:wait|actually|hold on|hmm|scratch that|correction|on (?:second|closer|further)"
+    r"(?i)\b(?:wait|actually|hold on|hmm|scratch that|correction|on (?:second|closer|further)"
     r"|re-?(?:read|consider|think|look)(?:ing)?|let me (?:re\w+|correct|fix)"
-    r"|take (?:that|it) back|i was wrong|my mistake|sorry)\b", re.IGNORECASE,
-)  # fmt: skip
+    r"|take (?:that|it) back|i was wrong|my mistake|sorry)\b"
+)
 _CORRECTED = re.compile(
-    r"(?:^|[.!?;,\n—–-])\s*(?:(?:but|no,?|oh,?) )?(?:wait|hold on|scratch that|correction|on (?:second thought"
-    r"|reflection)|my mistake|i was wrong|let me (?:re\w+|correct))\b", re.IGNORECASE,
-)  # fmt: skip
+    r"(?i)(?:^|[.!?;,\n—–-])\s*(?:(?:but|no,?|oh,?) )?(?:wait|hold on|scratch that|correction|on (?:second thought"
+    r"|reflection)|my mistake|i was wrong|let me (?:re\w+|correct))\b"
+)
 _SCALE_TOLD = re.compile(r"(?i)\bscale (?:of |from |running )*\d+ ?(?:to|-|through) ?\d+")
 _NUMBER_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _RATING_IN_WORDS = re.compile(rf"(?i)\b({'|'.join(_NUMBER_WORDS)})(?= (?:stars?|points?|out of)\b)")

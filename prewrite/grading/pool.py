@@ -120,13 +120,18 @@ class WorkerPool:
     def __init__(self, size: int) -> None:
         self._workers = [_Worker() for _ in range(size)]
         self._idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
+        for worker in self._workers:
+            self._idle.put(worker)
         self._threads = ThreadPoolExecutor(size, thread_name_prefix="grading")
         self._starting = threading.Lock()
         self._started = False
 
     def grade(self, jobs: list[Job], budget_s: float) -> list[bool | None]:
         """The verdicts on the jobs: False for one that is too slow to grade, None for one that was not reached."""
-        self._start()
+        with self._starting:
+            if not self._started:
+                list(self._threads.map(_Worker.start, self._workers))
+                self._started = True
         end = time.monotonic() + budget_s
         outcomes = self._round(jobs, FIRST_PROCESSOR_S, end)
         slow = [index for index, outcome in enumerate(outcomes) if outcome is Failure.TOO_SLOW]
@@ -138,14 +143,6 @@ class WorkerPool:
         self._threads.shutdown(wait=True, cancel_futures=True)
         for worker in self._workers:
             worker.kill()
-
-    def _start(self) -> None:
-        with self._starting:
-            if not self._started:
-                list(self._threads.map(_Worker.start, self._workers))
-                for worker in self._workers:
-                    self._idle.put(worker)
-                self._started = True
 
     def _round(self, jobs: list[Job], processor_s: float, end: float) -> list[Outcome]:
         def ask(job: Job) -> Outcome:

@@ -32,11 +32,9 @@ _PROSE_WORDS = 3
 
 def grade(gold: str, answers: list[str]) -> bool | None:
     """Whether one of the answers is the gold; None where the gold cannot be read and no answer repeats it."""
-    verdicts = [_grade_one(gold, answer) for answer in answers]
-    if True in verdicts:
+    verdicts = [_grade_one(gold, answer) for answer in answers or [""]]
+    if answers and True in verdicts:
         return True
-    if not answers:
-        return None if _grade_one(gold, "") is None else False
     return None if None in verdicts else False
 
 

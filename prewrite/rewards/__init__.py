@@ -153,15 +153,10 @@ def score_completions(
     if not tasks and (reward.kinds != KINDS or "tasks" in inspect.signature(reward.function).parameters):
         raise UserError(f"reward {name} reads the rows' tasks: give tasks= (in a file the column `dataset_name`).")
     samples = [Sample((), (), (), text, finish_reason="stop") for text in completions]
-    scores = reward.score(
-        samples,
-        [as_row(row, f"score_completions: row {number}", reward) for number, row in enumerate(rows, start=1)],
-        evaluations=evaluations or (),
-        tasks=tasks,
-        examples=examples,
-        rewrites=[clean_rewrite(text) for text in completions],
-        parameters=parameters,
-    )
+    own_rows = [as_row(row, f"score_completions: row {number}", reward) for number, row in enumerate(rows, start=1)]
+    asked = {"evaluations": evaluations or (), "tasks": tasks, "examples": examples}
+    rewrites = [clean_rewrite(text) for text in completions]
+    scores = reward.score(samples, own_rows, **asked, rewrites=rewrites, parameters=parameters)
     return [None if isinstance(score, Skip) else score for score in scores]
 
 

@@ -47,16 +47,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def table() -> list[str]:
     """A line a reward: what it scores, its range, arguments and what it needs."""
-    rows = [("reward", "of", "range", "needs", "arguments")] + [
-        (
-            reward.name,
-            " or ".join({"rewrite": "rewrites", "solve": "solutions"}[name] for name in reward.objectives),
-            "{:g} to {:g}".format(*reward.range),
-            _needs(reward),
-            ", ".join(map(_argument, reward.parameters.values())) or "-",
-        )
-        for reward in REWARDS.values()
-    ]
+    rows = [("reward", "of", "range", "needs", "arguments")]
+    for reward in REWARDS.values():
+        of = " or ".join({"rewrite": "rewrites", "solve": "solutions"}[name] for name in reward.objectives)
+        arguments = ", ".join(map(_argument, reward.parameters.values())) or "-"
+        rows.append((reward.name, of, "{:g} to {:g}".format(*reward.range), _needs(reward), arguments))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 

@@ -58,11 +58,8 @@ class Reward:
     @property
     def parameters(self) -> dict[str, inspect.Parameter]:
         """Name -> default and type, as the function's signature says."""
-        return {
-            name: parameter
-            for name, parameter in inspect.signature(self.function).parameters.items()
-            if parameter.kind is inspect.Parameter.KEYWORD_ONLY and name not in _OFFERED
-        }
+        named = inspect.signature(self.function).parameters.items()
+        return {name: one for name, one in named if one.kind is one.KEYWORD_ONLY and name not in _OFFERED}
 
     def check_parameters(self, given: Mapping[str, Any]) -> None:
         """UserError for an unknown, missing or impossible parameter; costs nothing, so call it before a model loads."""

@@ -19,9 +19,8 @@ _PRODUCT_WORD_LENGTH = 3
 """So many letters in a row may be a product of symbols; more, or three capitals, are a word."""
 
 _TOKEN = re.compile(
-    r"(?P<space>\s+)|(?P<number>(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d+(?![\d.a-zA-Z{]))?)|(?P<text>\\text\{[^{}]*\})"
-    r"|(?P<command>\\(?:[a-zA-Z]+|.))|(?P<word>[a-zA-Z]+)|(?P<sign>.)",
-    re.DOTALL,
+    r"(?s)(?P<space>\s+)|(?P<number>(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d+(?![\d.a-zA-Z{]))?)|(?P<text>\\text\{[^{}]*\})"
+    r"|(?P<command>\\(?:[a-zA-Z]+|.))|(?P<word>[a-zA-Z]+)|(?P<sign>.)"
 )
 _COUNTED = re.compile(r"(\d+(?:\.\d+)?)\s+([a-zA-Z][^\d]*)")
 _LETTER_LIST = re.compile(r"\(?[A-Z]\)?(?:\s*(?:,|&|and|or)\s*\(?[A-Z]\)?)+")

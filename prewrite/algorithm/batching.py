@@ -24,8 +24,7 @@ class Batch:
     input_ids_BT, target_BT: int64, the sequence without its last and without its first token.
     mask_BT: bool, the target is a completion token, up to and including the first EOS.
     advantage_B: float32. length_B: int64, positions of a row that are no padding.
-    sampler_logprob_BT: float32, of the sampler; old_logprob_BT, ref_logprob_BT: None until computed. All 0 outside
-    the mask.
+    sampler_logprob_BT: float32; old_logprob_BT, ref_logprob_BT: None until computed. All 0 outside the mask.
     lead_B: int64, the first row that has the same prompt, often the row itself. prefix_length_B: int64, positions
     before the one that predicts the first completion token: rows of one lead have them in common.
     num_tokens: active tokens. Summed over micro-batches and ranks: `policy_loss`'s normaliser of the same name.
@@ -126,8 +125,9 @@ def collate(
             continue
         mask_BT[row, start:length] = True
         sampler_logprob_BT[row, start:length] = sample.sampler_logprobs
-    tokens = map(torch.from_numpy, (input_ids_BT, target_BT, mask_BT))
-    rest = map(torch.from_numpy, (length_B, sampler_logprob_BT, lead_B, prefix_length_B))
+    tensor = torch.from_numpy
+    tokens = tensor(input_ids_BT), tensor(target_BT), tensor(mask_BT)
+    rest = tensor(length_B), tensor(sampler_logprob_BT), tensor(lead_B), tensor(prefix_length_B)
     return Batch(*tokens, advantage_B, *rest)._counted()
 
 
@@ -141,7 +141,7 @@ def collate_rows(rows: Sequence[TokenRow], *, pad_token_id: int) -> Batch:
         ids = np.array(row.token_ids)
         input_ids_BT[number, :length], target_BT[number, :length] = ids[:-1], ids[1:]
         mask_BT[number, :length] = np.frombuffer(row.is_trained, dtype=np.bool_)[1:]
-    tokens = map(torch.from_numpy, (input_ids_BT, target_BT, mask_BT))
+    tokens = torch.from_numpy(input_ids_BT), torch.from_numpy(target_BT), torch.from_numpy(mask_BT)
     length_B, lead_B = torch.tensor(lengths), torch.arange(len(rows))
     own = torch.ones(len(rows)), length_B, torch.zeros(mask_BT.shape), lead_B, torch.zeros_like(length_B)
     return Batch(*tokens, *own)._counted()

@@ -38,8 +38,7 @@ class Alone(Asking):
     def grade(
         self, task: Task, row: InstructionRow, examples: Sequence[Example], answers: Sequence[Answer]
     ) -> tuple[Verdict, ...]:
-        """By math where the gold is math, else by normalised text (SQuAD's: case, punctuation, articles and white space
-        do not count)."""
+        """By math where the gold is math, else by SQuAD's normalised text (`prewrite.grading.text`)."""
         assert row.answer is not None, "check_row"
         (answer,), gold = answers, row.answer
         if answer.text is None:

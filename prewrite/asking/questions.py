@@ -48,8 +48,7 @@ class Question:
     examples: Sequence[Example]
 
     def calls(self, scoring: Scoring, samples: int = 1) -> list[Call]:
-        """What is asked, all of it once for each of `samples`; with forced choice a classification's answer is one of
-        the task's labels."""
+        """What is asked, once for each of `samples`; a classification's answer is forced to be one of the labels."""
         choices = self.task.labels if scoring == "forced_choice" and self.task.kind == "classification" else ()
         calls = self.asking.calls(self.task, self.row, self.rewrite, self.examples, choices)
         return [replace(call, task=self.task.name, sample_index=index) for index in range(samples) for call in calls]

@@ -61,7 +61,6 @@ def has_right_tags(template: str, tags: Collection[str]) -> bool:
 
 
 def fill_template(template: str, tags: Collection[str], example: Example) -> str:
-    """The template with every one of `tags` replaced, in one pass, by the example's column, "" where that is empty; all
-    else stays literal."""
+    """The template with each of `tags` replaced, in one pass, by the example's column; all else stays literal."""
     texts = example.texts
     return _BRACE_TAG.sub(lambda match: texts.get(match[1], "") if match[1] in tags else match[0], template)

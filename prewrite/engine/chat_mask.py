@@ -17,8 +17,7 @@ Span = tuple[int, int]
 
 
 def encode_chat(tokenizer: Any, chat: Chat, chat_template_kwargs: Mapping[str, Any]) -> TokenRow:
-    """The chat in the tokenizer's template; trained are the assistant's turns from `chat.first` on, each with the token
-    that ends it.
+    """The chat in the tokenizer's template; trained are the assistant's turns from `chat.first` on, with their ends.
 
     A template that marks what the assistant says ({% generation %}) is believed. Else what stands between the chat up
     to a turn, with the generation prompt, and the chat up to its end is the turn, which holds where each of the two is

@@ -1,5 +1,4 @@
-"""A request in the policy's chat template: a user turn that nothing forged, and nothing changed; perhaps a system
-turn before it."""
+"""A request in the policy's chat template: a user turn, not forged and not changed, perhaps a system turn before it."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -120,8 +120,7 @@ _one_by_one: Any = torch.compiler.disable(_attend_one_by_one)
 
 
 def _plain_attention(query_ATD: Tensor, key_ASD: Tensor, value_ASD: Tensor, scaling: float | None) -> Tensor:
-    """[A, T, D], of T queries that are the last of S positions. On a CPU the formula itself trains faster than torch's
-    fused attention."""
+    """[A, T, D], of queries at the last T of S positions. On a CPU it trains faster than torch's fused attention."""
     shared_by = query_ATD.shape[0] // key_ASD.shape[0]
     key_ASD, value_ASD = (tensor.repeat_interleave(shared_by, dim=0) for tensor in (key_ASD, value_ASD))
     queries, size = query_ATD.shape[1:]

@@ -114,10 +114,9 @@ class Endpoint:
                 max_field_size=_LONGEST_HEADER,
             )
         async with self._session.request(method, self.base_url + path, json=body, proxy=self._proxy) as reply:
-            return reply.status, reply.headers, self._without_key((await reply.read()).decode("utf-8", "replace"))
-
-    def _without_key(self, text: str) -> str:
-        return text.replace(self._api_key, "<key>") if self.api_key_env else text  # endpoints quote it in their errors
+            text = (await reply.read()).decode("utf-8", "replace")
+            text = text.replace(self._api_key, "<key>") if self.api_key_env else text  # endpoints quote it in errors
+            return reply.status, reply.headers, text
 
 
 def _read_key(api_key_env: str | None) -> str:

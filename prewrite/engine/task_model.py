@@ -35,8 +35,7 @@ _FAILED_IN_A_ROW = 50
 
 
 class TaskModel:
-    """Asks the task model at `base_url`: the one that `settings` name, several that share the calls, or one started
-    for them.
+    """Asks the task model at `base_url`, or at several that share the calls.
 
     `settings.timeout` is the deadline in seconds of one try of a call, its whole body included, so a call ends within
     (max_retries + 1) x timeout plus the waits between. seed: sample i of a query is drawn with seed + i; None leaves
@@ -110,8 +109,7 @@ class TaskModel:
     def keep_answers(self, path: Path, *, rank: int, ranks: int, state: Mapping[str, Any] | None = None) -> None:
         """Keeps every answer in the file from now on, and asks for none that is there (`prewrite.engine.answers`).
 
-        state: of the checkpoint that the run goes on from. Before the first `ask`. Raises UserError, also where choices
-        were forced in another way.
+        state: of the checkpoint that the run goes on from. Before the first `ask`. UserError: also another `dialect`.
         """
         if state is not None:
             if (before := state["dialect"]) != self.dialect:
@@ -132,8 +130,7 @@ class TaskModel:
         return state | {"dialect": self.dialect}
 
     def ask(self, calls: Sequence[Call], *, progress: _OnDone = None, on_answer: _OnAnswer = None) -> list[Answer]:
-        """The answers, in the order of the calls. `progress(done, total)` and `on_answer`, as each of them comes, run
-        in the task model's thread.
+        """The answers, in the order of the calls. `progress(done, total)` and `on_answer` run in its thread.
 
         Raises UserError once twice as many calls in a row as go at once (50 at least) stayed without a usable reply
         after all retries: the endpoint is gone, and the rest would only wait for it. A refusal is a reply. Not with

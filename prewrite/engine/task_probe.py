@@ -29,8 +29,7 @@ async def probe_endpoints(
 
     What is forced is a text that no model would say, so that an endpoint which ignores the field is found out. Returns
     the dialect, or None where none holds, which a warning tells: choices are then asked for in free text.
-    Raises UserError where an endpoint cannot be reached, refuses the key, does not serve the model, or its answer is
-    none.
+    Raises UserError where an endpoint cannot be reached, refuses the key, lacks the model, or its answer is none.
     """
     refusals: list[str] = []
     for dialect in DIALECTS if choices else ():
@@ -49,11 +48,9 @@ async def probe_endpoints(
             f"likely each label is: leave task_model.label_logprobs false with it. Tried: {'; '.join(refusals)}"
         )
     if choices:
-        where, tried = ", ".join(endpoint.base_url for endpoint in endpoints), "; ".join(refusals)
+        asked = f"the task model {settings.model!r} at {', '.join(endpoint.base_url for endpoint in endpoints)}"
         told = "labels are asked for and found in FREE TEXT, as with task_model.scoring free_text"
-        logger.warning(
-            "the task model %r at %s cannot force a choice: %s. Tried: %s", settings.model, where, told, tried
-        )
+        logger.warning("%s cannot force a choice: %s. Tried: %s", asked, told, "; ".join(refusals))
     return None
 
 

@@ -167,9 +167,8 @@ def _text_of(content: Any) -> str:
     parts = content if isinstance(content, list) else [] if content is None else [content]
     texts = []
     for part in parts:
-        kind, text = ("text", part) if isinstance(part, str) else ("", None)
-        if isinstance(part, dict):
-            kind, text = part.get("type", "text"), part.get("text")
+        part = {"text": part} if isinstance(part, str) else part
+        kind, text = (part.get("type", "text"), part.get("text")) if isinstance(part, dict) else ("", None)
         if kind in ("thinking", "reasoning"):
             continue
         if kind not in ("text", "output_text") or not isinstance(text, str):

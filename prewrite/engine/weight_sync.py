@@ -56,8 +56,7 @@ def gathered(weights: Sequence[Whole], bucket_numel: int = BUCKET_NUMEL) -> Iter
     """(name, whole tensor) of the weights. A collective: exhaust it on each rank.
 
     Gathered in buckets sized by `ds_numel`, since a collective for each parameter costs more than the bytes it moves.
-    Below ZeRO-3 every rank holds them whole and there is nothing to gather. A yielded tensor must be copied or released
-    before the iterator is gone.
+    Below ZeRO-3 every rank holds them whole. A yielded tensor must be copied or released before the iterator is gone.
     """
     for bucket in _buckets(weights, bucket_numel):
         with deepspeed.zero.GatheredParameters([part for weight in bucket for part in weight.parts]):

@@ -1,8 +1,8 @@
 """The one label that a reply in free text gives.
 
 A reply is folded, every label in it is found and marked as given, rejected or in doubt (`negation`), and then it is
-read in the order of what settles most: a box, bold at its end, a stated answer, the only label given, how the reply
-opens or ends, what is left over.
+read in the order of what settles most: a box, bold at its end, a stated answer, the only label given, how it opens or
+ends, what is left over.
 """
 
 import re

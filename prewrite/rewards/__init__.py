@@ -70,7 +70,11 @@ def get_reward(name: str) -> Reward:
     asked on a mini-batch of examples; or it has TRL's signature (`prewrite.rewards.trl`).
     """
     if ":" in name:
-        return _own_reward(name)
+        function = own_function("reward", name)
+        if has_trl_signature(function):
+            return Reward(name, as_reward(name, function), columns=required_columns(name, function), takes_columns=True)
+        asks = "evaluations" in inspect.signature(function).parameters
+        return Reward(name, function, asking=MINI_BATCH if asks else None)
     if name not in REWARDS:
         known = f"The rewards are {', '.join(REWARDS)}; your own function is named package.module:function."
         raise UserError(f"{name!r} is no reward.{did_you_mean(name, REWARDS)} {known}")
@@ -170,17 +174,6 @@ def as_row(row: Mapping[str, Any] | Example | InstructionRow, where: str, reward
     if target is None and (reward.objectives == ("solve",) or ":" in reward.name):  # one of the user's own may read it
         raise UserError(f"{where} has no 'answer'; a problem row has problem and answer.")
     golds = [""] if target is None else golds_of(target, f"{where}: 'answer'")
-    return Example(
-        id=str(row.get("id", where)),
-        fields={"problem": str(row.get("problem", ""))},
-        target=tuple(golds) if isinstance(target, list | tuple) else golds[0],
-        solution=row.get("solution"),
-    )
-
-
-def _own_reward(name: str) -> Reward:
-    function = own_function("reward", name)
-    if has_trl_signature(function):
-        return Reward(name, as_reward(name, function), columns=required_columns(name, function), takes_columns=True)
-    asks = "evaluations" in inspect.signature(function).parameters
-    return Reward(name, function, asking=MINI_BATCH if asks else None)
+    gold = tuple(golds) if isinstance(target, list | tuple) else golds[0]
+    fields = {"problem": str(row.get("problem", ""))}
+    return Example(str(row.get("id", where)), fields, gold, solution=row.get("solution"))

@@ -38,12 +38,10 @@ class Reward:
         rewrites: the samples' cleaned rewrites (`prewrite.asking.cleaning`).
     rows: instruction rows for rewriting; for solving, the problems themselves (`Example`).
     asking: how the task model is asked about the rewrite before. None: not at all.
-    kinds: the kinds of task whose rows it scores; on the others', and on rows that `asking` does not concern, it is not
-        called: NOT_MY_ROW.
+    kinds: of task whose rows it scores; on the others', and on those that `asking` does not concern, NOT_MY_ROW.
     objectives: what it can score: rewrites, or the policy's own solutions (rows are then problems).
     range: the least and the largest score; for the default parameters where they set it.
-    columns: what it reads in a row and cannot do without, beside what `asking` reads. takes_columns: a row may be a
-        mapping with whatever columns.
+    columns: what it must have in a row, beside what `asking` reads. takes_columns: a row may be a mapping of any.
     """
 
     name: str

@@ -28,8 +28,7 @@ WRONG_TAGS = -1.0
 def accuracy(samples: Samples, rows: Rows, *, evaluations: Evaluations) -> list[Score]:
     """Share of the mini-batch's examples that the task model gets right with the rewrite. Range [0, 1].
 
-    Where the rewrite alone is the whole query it is 1 or 0: the accuracy reward of PRewrite (Kong et al. 2024), with
-    one example a row.
+    Where the rewrite alone is the whole query it is 1 or 0: the accuracy reward of PRewrite (Kong et al. 2024).
     """
     return [_score(evaluation, _accuracy) for evaluation in evaluations]
 
@@ -65,8 +64,7 @@ def target_probability_reward(samples: Samples, rows: Rows, *, evaluations: Eval
     """How likely a forced choice makes the right label, in the mean over the mini-batch. Range [0, 1].
 
     Between right and wrong by how much, where accuracy knows only which: the share that a choice sampled at temperature
-    1 would get right. Needs `task_model.label_logprobs`; no verdict where the endpoint does not say how likely a label
-    is.
+    1 would get right. Needs `task_model.label_logprobs`; no verdict where the endpoint does not give them.
     """
     return [_score(evaluation, _probability) for evaluation in evaluations]
 

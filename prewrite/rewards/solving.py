@@ -65,8 +65,8 @@ def repetition_penalty_reward(
 ) -> list[Score]:
     """(1 - different n-grams / n-grams) x max_penalty; 0 for fewer than n words. Range [max_penalty, 0].
 
-    Words are split at white space, without case; a script without spaces is one word and is never punished. As
-    open-r1's, after Yeo et al. 2025.
+    Words are split at white space, without case; a script without spaces is never punished. As open-r1's (Yeo et al.
+    2025).
     """
     if max_penalty > 0 or ngram_size < 1:
         given = f"max_penalty={max_penalty} must not be positive, and ngram_size={ngram_size} must be at least 1."
@@ -104,8 +104,7 @@ def levenshtein_reward(samples: Sequence[Sample], rows: Sequence[Example], *, me
     """How alike are what follows `</think>` and the row's `solution`, without white space around them? Range [0, 1].
 
     measure: "ratio", the Levenshtein package's (insertions and deletions only), or "distance" (`distance_likeness`).
-    Code points are compared as they are: a composed letter and its decomposed form differ. A row without a solution is
-    another reward's.
+    Code points are compared: a composed letter and its decomposed form differ. A row without a solution is another's.
     """
     measures = {"ratio": Levenshtein.ratio, "distance": distance_likeness}
     if measure not in measures:

@@ -161,27 +161,6 @@ def log(value: Value, base: Value | None) -> Value:
     return mp.log(as_mp(value)) / mp.log(as_mp(base))
 
 
-def _exponential(value):
-    if mp.fabs(value) > MAX_LOG_MAGNITUDE:
-        raise TooLarge("exp")
-    return mp.exp(value)
-
-
-def _guarded(function: Callable) -> Callable:
-    def apply(value):
-        if mp.fabs(value) > MAX_LOG_MAGNITUDE:
-            raise TooLarge("function argument")
-        try:
-            result = function(value)
-        except (ZeroDivisionError, ValueError) as error:
-            raise Undefined(str(error)) from None
-        if not mp.isinf(result) and mp.fabs(result) > mp.mpf(10) ** (DIGITS - 10):
-            raise Undefined("pole")
-        return result
-
-    return apply
-
-
 _FUNCTIONS = {
     "sin": mp.sin, "cos": mp.cos, "tan": mp.tan, "cot": mp.cot, "sec": mp.sec, "csc": mp.csc, "arcsin": mp.asin,
     "arccos": mp.acos, "arctan": mp.atan, "sinh": mp.sinh, "cosh": mp.cosh, "tanh": mp.tanh, "coth": mp.coth,
@@ -203,7 +182,17 @@ def call(name: str, argument: Node, value_of: Callable) -> Value:
         return log(value, None)
     if value == 0 and name in ("sin", "tan", "arcsin", "arctan", "sinh", "tanh"):
         return Fraction(0)
-    return (_exponential if name == "exp" else _guarded(_FUNCTIONS[name]))(as_mp(value))
+    if mp.fabs(as_mp(value)) > MAX_LOG_MAGNITUDE:
+        raise TooLarge("function argument")
+    if name == "exp":
+        return mp.exp(as_mp(value))
+    try:
+        result = _FUNCTIONS[name](as_mp(value))
+    except (ZeroDivisionError, ValueError) as error:
+        raise Undefined(str(error)) from None
+    if not mp.isinf(result) and mp.fabs(result) > mp.mpf(10) ** (DIGITS - 10):
+        raise Undefined("pole")
+    return result
 
 
 def constant(name: str) -> Value:

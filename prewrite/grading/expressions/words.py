@@ -3,8 +3,7 @@
 
 Decisions where graders differ: "5 million" is 5000000 and never 5; a gold in dozens may be answered without the word,
 since problems ask how many dozens there are, but "5 dozen" is 60 and not 5. Units are dropped where one side lacks
-them, and told apart where both sides name different ones; only quantities in parts ("1 hour 15 minutes") are compared
-by value.
+them, and told apart where both sides name different ones; only quantities in parts ("1 h 15 min") compare by value.
 """
 
 import json

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 from prewrite.asking import Asking
-from prewrite.asking.sampling import averaged
+from prewrite.asking.verdicts import averaged
 from prewrite.tasks.base import Task
 from prewrite.terminal import progress_bar
 from prewrite.types import Answer, Call, Evaluation, Example, InstructionRow
@@ -71,13 +71,10 @@ def evaluate(
     answers = iter(task_model.ask([call for own in calls for call in own], progress=progress))
     evaluations = []
     for question, own in zip(questions, calls, strict=True):
-        replies = [next(answers) for _ in own]
-        size = len(replies) // samples
-        sampled = [replies[start : start + size] for start in range(0, size * samples, size or 1)]
+        sampled = [[next(answers) for _ in range(len(own) // samples)] for _ in range(samples)]
         graded = [question.asking.grade(question.task, question.row, question.examples, part) for part in sampled]
-        verdicts = averaged(graded) if graded else ()
-        num_cut = sum(any(one.finish_reason == "length" for one in own) for own in zip(*sampled, strict=True))
-        evaluations.append(Evaluation(question.rewrite, question.task.name, verdicts, num_cut))
+        num_cut = sum(any(one.finish_reason == "length" for one in same) for same in zip(*sampled, strict=True))
+        evaluations.append(Evaluation(question.rewrite, question.task.name, averaged(graded), num_cut))
     return evaluations
 
 

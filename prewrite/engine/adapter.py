@@ -35,7 +35,6 @@ class Adapter:
     def __init__(self, lm: Any, settings: LoraSettings, *, seed: int, weights: Path | None = None):
         """seed: of its first matrices. weights: a peft folder of the same shape, to go on from."""
         import peft
-        from peft.tuners.tuners_utils import BaseTunerLayer
 
         tied = bool(lm.config.get_text_config().tie_word_embeddings)
         config = peft.LoraConfig(
@@ -60,19 +59,15 @@ class Adapter:
         self.initial: list[Tensor] = [parameter.detach().cpu().clone() for parameter in self.trained.values()]
         if weights is not None:
             peft.set_peft_model_state_dict(self._peft, peft.utils.load_peft_weights(str(weights), device="cpu"))
-        kinds = (BaseTunerLayer, peft.utils.AuxiliaryTrainingWrapper)
-        self._switches: list[Any] = [module for module in lm.modules() if isinstance(module, kinds)]
 
     @contextlib.contextmanager
     def off(self) -> Iterator[None]:
         """Within the block the model is the one below the adapter. For forwards without gradients."""
-        for module in self._switches:
-            module.enable_adapters(False)
+        self._peft.base_model.disable_adapter_layers()
         try:
             yield
         finally:
-            for module in self._switches:
-                module.enable_adapters(True)
+            self._peft.base_model.enable_adapter_layers()
 
     def save(self, folder: Path, weights: Mapping[str, Tensor]) -> None:
         """Writes a peft folder. weights: `trained`, whole."""

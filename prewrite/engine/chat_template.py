@@ -31,10 +31,9 @@ def render_request(
             "(rollout.meta_instruction, or data.instruction_suffix in solving), or give a policy.chat_template"
         )
     if turn.strip() not in text:
-        raise UserError(
-            f"{where}: the chat template of policy.model drops or rewrites the instruction; what it makes of it ends "
-            f"in {text[-80:]!r}. Give a model whose template shows the user's turn as it is."
-        )
+        made = f"drops or rewrites the instruction; what it makes of it ends in {text[-80:]!r}"
+        way_out = "Give a model whose template shows the user's turn as it is."
+        raise UserError(f"{where}: the chat template of policy.model {made}. {way_out}")
     return tokenizer(text, add_special_tokens=False)["input_ids"]
 
 
@@ -70,7 +69,5 @@ def read_template(given: str) -> str:
     try:
         return Path(given).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise UserError(
-            f"policy.chat_template: {given!r} holds no {{ }}, so it is no Jinja text, and as a file it cannot be read: "
-            f"{error}"
-        ) from error
+        rule = "holds no { }, so it is no Jinja text, and as a file it cannot be read"
+        raise UserError(f"policy.chat_template: {given!r} {rule}: {error}") from error

@@ -65,10 +65,9 @@ def refuse_too_large(training: TrainingSettings, masters: Iterable[Tensor]) -> N
     """UserError where bitsandbytes would count a rank's weights in 32 bits and come out wrong, without a word."""
     largest = max(master.numel() for master in masters)
     if training.optim == EIGHT_BITS and largest >= 2**31:
-        raise UserError(
-            f"training.optim=adamw_8bit: {largest:,} weights in one piece are more than bitsandbytes can count: set "
-            "policy.zero_stage to 3, whose pieces are smaller, or leave it out"
-        )
+        rule = f"{largest:,} weights in one piece are more than bitsandbytes can count"
+        way_out = "set policy.zero_stage to 3, whose pieces are smaller, or leave it out"
+        raise UserError(f"training.optim=adamw_8bit: {rule}: {way_out}")
 
 
 def refuse_no_bitsandbytes(settings: PolicySettings, training: TrainingSettings) -> None:
@@ -76,7 +75,5 @@ def refuse_no_bitsandbytes(settings: PolicySettings, training: TrainingSettings)
     asked = {"policy.load_in_4bit": settings.load_in_4bit, "training.optim=adamw_8bit": training.optim == EIGHT_BITS}
     needs = [name for name, is_asked in asked.items() if is_asked]
     if needs and importlib.util.find_spec("bitsandbytes") is None:
-        raise UserError(
-            f"{' and '.join(needs)}: the package bitsandbytes is not installed: pip install -r requirements-qlora.txt, "
-            "or leave it out"
-        )
+        way_out = "pip install -r requirements-qlora.txt, or leave it out"
+        raise UserError(f"{' and '.join(needs)}: the package bitsandbytes is not installed: {way_out}")

@@ -145,10 +145,8 @@ def refuse_packing(lm: Any) -> None:
     }
     has = sorted(name for name, is_there in own.items() if is_there)
     if has:
-        raise UserError(
-            f"policy.attn_implementation={PACKED!r} is plain causal attention, and that of {type(lm).__name__} has "
-            f"{', '.join(has)}: set it to 'sdpa' or 'eager'"
-        )
+        rule = f"is plain causal attention, and that of {type(lm).__name__} has {', '.join(has)}"
+        raise UserError(f"policy.attn_implementation={PACKED!r} {rule}: set it to 'sdpa' or 'eager'")
 
 
 AttentionInterface.register(PACKED, packed_attention)

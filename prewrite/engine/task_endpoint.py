@@ -123,10 +123,8 @@ def _read_key(api_key_env: str | None) -> str:
     if api_key_env is None:
         return "EMPTY"
     if not (key := os.environ.get(api_key_env, "").strip()):
-        raise UserError(
-            "task_model.api_key_env names an environment variable that is not set: export it (NAME=<the key>), or set "
-            "api_key_env to null for an endpoint without a key."
-        )
+        way_out = "export it (NAME=<the key>), or set api_key_env to null for an endpoint without a key."
+        raise UserError(f"task_model.api_key_env names an environment variable that is not set: {way_out}")
     if not (key.isascii() and key.isprintable()):
         raise UserError(f"task_model.api_key_env: the key in {api_key_env} holds a line break or a letter no key has.")
     return key

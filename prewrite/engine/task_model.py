@@ -301,10 +301,9 @@ class TaskModel:
         if budget.max_cost is not None and budget.task_cost(1, 1):
             limited.append("max_cost")
         if limited and not self.spending.used()["tokens"]:
-            raise UserError(
-                f"budget.{limited[0]}: the endpoint {self.base_url} does not say how many tokens a call takes (its "
-                "reply has no `usage`), so that nothing could be held to it: limit budget.max_task_calls"
-            )
+            lacks = "does not say how many tokens a call takes (its reply has no `usage`)"
+            way_out = "nothing could be held to it: limit budget.max_task_calls"
+            raise UserError(f"budget.{limited[0]}: the endpoint {self.base_url} {lacks}, so that {way_out}")
 
     async def _shut_down(self) -> None:
         tasks = list(self._in_flight.values())

@@ -80,15 +80,11 @@ class _Worker:
         return self.process
 
     def kill(self) -> None:
-        if self.process is None:
-            return
-        self.process.kill()
-        self.process.wait()
-        for pipe in (self.process.stdin, self.process.stdout):
-            assert pipe is not None
-            with suppress(BrokenPipeError):
-                pipe.close()
-        self.process = None
+        if self.process is not None:
+            self.process.kill()
+            with suppress(BrokenPipeError), self.process:
+                pass  # leaving the block closes its pipes and waits for it
+            self.process = None
 
     def _read_line(self, end: float) -> bytes | None:
         """One line, b"" if the process ended without one, None if `end` came first."""

@@ -85,17 +85,14 @@ def check_objective(rewards: Sequence[Reward], objective: ObjectiveName) -> None
     """UserError for rewards that cannot score what the run trains on, and for two that read a rewrite differently."""
     for reward in rewards:
         if objective not in reward.objectives:
-            fitting = [name for name, known in REWARDS.items() if objective in known.objectives]
-            raise UserError(
-                f"reward_funcs: {reward.name} is of the objective {', '.join(reward.objectives)}, and this run trains "
-                f"on {objective}. Those that fit: {', '.join(fitting)}."
-            )
+            of = ", ".join(reward.objectives)
+            fitting = ", ".join(name for name, known in REWARDS.items() if objective in known.objectives)
+            rule = f"this run trains on {objective}. Those that fit: {fitting}."
+            raise UserError(f"reward_funcs: {reward.name} is of the objective {of}, and {rule}")
     by_use = {reward.asking.uses_examples: reward.name for reward in rewards if reward.asking}
     if len(by_use) > 1:
-        raise UserError(
-            f"reward_funcs: {by_use[False]} takes a rewrite as a whole question, {by_use[True]} as an instruction "
-            "before examples. A run does one of the two: leave one out."
-        )
+        clash = f"{by_use[False]} takes a rewrite as a whole question, {by_use[True]} as an instruction before examples"
+        raise UserError(f"reward_funcs: {clash}. A run does one of the two: leave one out.")
 
 
 def check_coverage(rewards: Sequence[Reward], tasks: Sequence[Task]) -> None:
@@ -105,10 +102,8 @@ def check_coverage(rewards: Sequence[Reward], tasks: Sequence[Task]) -> None:
         if asking and not any(task.kind in reward.kinds for reward in asking):
             suit_any_row = [known for known in _TABLE if known.asking and known.asking.suits_any_row]
             fitting = ", ".join(known.name for known in suit_any_row if task.kind in known.kinds)
-            raise UserError(
-                f"reward_funcs: none of {', '.join(reward.name for reward in asking)} scores the task {task.name}, "
-                f"which is of the kind {task.kind}. Add one of {fitting}."
-            )
+            what = f"the task {task.name}, which is of the kind {task.kind}. Add one of {fitting}."
+            raise UserError(f"reward_funcs: none of {', '.join(reward.name for reward in asking)} scores {what}")
 
 
 def check_rows(

@@ -61,9 +61,7 @@ def checked(value: Value) -> Value:
         return value
     if mp.isnan(value):
         raise Undefined("nan")
-    if isinstance(value, mp.mpc) and value.imag == 0:
-        return value.real
-    return value
+    return value.real if isinstance(value, mp.mpc) and value.imag == 0 else value
 
 
 def combined(operation: Callable, values: Iterable[Value]) -> Value:

@@ -73,9 +73,7 @@ def _simplified(node: Node) -> Node:
         return inner if inner[0] in _COLLECTIONS else ("unit", inner, node[2])
     if node[0] == "neg" and node[1][0] in ("percent", "degree"):
         return (node[1][0], ("neg", node[1][1]))
-    if node[0] in ("neg", "mul"):
-        return _scaled_matrix(node)
-    return node
+    return _scaled_matrix(node) if node[0] in ("neg", "mul") else node
 
 
 def _scaled_matrix(node: Node) -> Node:

@@ -201,9 +201,7 @@ class Expressions(Tokens):
                 digits = [("number", token[0], spaced), ("number", token[1:], False)]
                 self.tokens[self.position : self.position + 1] = digits
             return number(self.take())
-        if self.accept("-"):
-            return ("neg", self.argument())
-        return self.nested(self.atom)
+        return ("neg", self.argument()) if self.accept("-") else self.nested(self.atom)
 
     def symbol(self, letter: str) -> Node:
         if letter in ("e", "i") and self.peek() != "_":

@@ -79,8 +79,7 @@ def retells_example(rewrite: str, known: str, examples: Sequence[Example]) -> bo
 
 
 def quotes_request(rewrite: str, instruction: str, meta_instruction: str) -> bool:
-    """Whether the rewrite repeats what the policy was told, and the instruction does not: 4 words in a row of the
-    meta-instruction, or an order to rewrite an instruction."""
+    """Whether the rewrite has 4 words of the meta-instruction in a row, or an order to rewrite, that are its own."""
     if _ORDER.search(rewrite) and not _ORDER.search(instruction):
         return True
     quoted = _ngrams(rewrite, QUOTED_NGRAM) & _ngrams(meta_instruction, QUOTED_NGRAM)

@@ -87,8 +87,8 @@ def _logit_shape(config: Any) -> dict[str, float]:
 
 
 class Policy:
-    """The model being trained, whole or by an adapter, or, with trainable=False, a frozen copy of it (the reference of
-    the KL term). trained: the weights that training moves, by name."""
+    """The model being trained, whole or by an adapter, or, with trainable=False, the frozen reference of the KL term.
+    trained: the weights that training moves, by name."""
 
     def __init__(
         self,

@@ -62,18 +62,6 @@ class Guard:
                 os.close(self._reports)
         return self.returncode
 
-    def terminate(self) -> None:
-        """Asks it to end the command."""
-        self._signal(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """Ends the guard alone."""
-        self._signal(signal.SIGKILL)
-
-    def _signal(self, signum: signal.Signals) -> None:
-        if self.poll() is None:
-            _signal([self.pid], signum)
-
 
 def start_guarded(
     command: Sequence[str], *, env: Mapping[str, str], log: IO[bytes], grace: float = _GRACE_SECONDS
@@ -100,7 +88,8 @@ def start_guarded(
 
 def end_guarded(guard: Guard) -> None:
     """Ends the command and all its descendants: by SIGTERM, and after the grace by SIGKILL. Safe to call twice."""
-    guard.terminate()
+    if guard.poll() is None:
+        _signal([guard.pid], signal.SIGTERM)
     if guard.wait() < 0:  # the guard itself was killed, and has left its session behind
         _end_session(guard.pid, _GRACE_SECONDS)
 
@@ -160,13 +149,8 @@ def _guard(parent: int, grace: float, reports: int, command: Sequence[str]) -> N
     os.setsid()
     os.set_inheritable(reports, False)
     os.write(reports, f"{os.getpid()}\n".encode())
-    asked_to_end = False
-
-    def ask_to_end(signum: int, frame: object) -> None:
-        nonlocal asked_to_end
-        asked_to_end = True
-
-    signal.signal(signal.SIGTERM, ask_to_end)
+    asked_to_end: list[int] = []
+    signal.signal(signal.SIGTERM, lambda signum, _: asked_to_end.append(signum))
     child = subprocess.Popen(command)
     while child.poll() is None and not asked_to_end and born is not None and _birth(parent) == born:
         _wait(child, _POLL_SECONDS)

@@ -74,25 +74,21 @@ class Endpoint:
     async def _try(self, body: dict[str, Any], forced: ForcedChoice | None) -> Answer:
         started, tokens = time.perf_counter(), (0, 0)
         try:
-            status, headers, text = await self._reply(body)
+            async with asyncio.timeout(self.timeout):
+                status, headers, text = await self._send("POST", "/chat/completions", body)
             tokens = tokens_in(text)  # paid for, whatever else the reply is worth
             if status >= 400:
                 raise status_failure(status, headers, text, is_forced=forced is not None)
             answer = read_reply(text, forced, thinking_off=self._thinking_off)
             return replace(answer, prompt_tokens=tokens[0], completion_tokens=tokens[1])
-        finally:
-            self._spending.end(time.perf_counter() - started, *tokens)
-
-    async def _reply(self, body: dict[str, Any]) -> tuple[int, Mapping[str, str], str]:
-        try:
-            async with asyncio.timeout(self.timeout):
-                return await self._send("POST", "/chat/completions", body)
         except TimeoutError:
             raise CallFailed("timeout", f"no whole reply within {self.timeout:g} s", retry=True) from None
         except aiohttp.ClientResponseError as error:  # it did answer, though not in HTTP that can be read
             raise CallFailed("unreadable reply", str(error), retry=True) from None
         except (aiohttp.ClientError, OSError) as error:
             raise CallFailed("no connection", str(error) or type(error).__name__, retry=True) from None
+        finally:
+            self._spending.end(time.perf_counter() - started, *tokens)
 
     async def served_models(self) -> list[str]:
         """The names it serves; none where it cannot tell, since they only make a message better."""

@@ -256,36 +256,31 @@ class TaskModel:
             if not self.stats.neutralised:
                 logger.warning("a query holds chat-control tokens; they are neutralised: %r", call.query[:200])
             self.stats.neutralised += 1
-        self._in_flight[key] = asyncio.create_task(self._ask_until_settled(key, body, call))
-
-    async def _ask_until_settled(self, key: bytes, body: dict[str, Any], call: Call) -> Answer:
-        answer = await self._settle(key, body, call)
-        if self.answer_log is not None:
-            self.answer_log.write(call, answer)
-        return answer
+        self._in_flight[key] = asyncio.create_task(self._settle(key, body, call))
 
     async def _settle(self, key: bytes, body: dict[str, Any], call: Call) -> Answer:
         try:
             endpoint = self._endpoints[key[0] % len(self._endpoints)]  # the same call always has the same endpoint
             answer = await endpoint.complete(body, self._forced(call), max_retries=self.settings.max_retries)
-        except CallFailed as failure:
-            if failure.kind == BUDGET_SPENT:
-                self.stats.refused += 1
-                self.stats.calls -= 1
-                return Answer(text=None, error=BUDGET_SPENT)
-            self.stats.failed += 1
-            self.stats.failures[failure.kind] += 1
-            self._last_failure = str(failure)
-            self._num_unreached = self._num_unreached + 1 if failure.retry else 0
-            return Answer(text=None, error=str(failure))
-        else:
             self._num_unreached = 0
             self._answers.add(key, answer)
             self._count_kept()
-            return answer
+        except CallFailed as failure:
+            answer = Answer(text=None, error=str(failure))
+            if failure.kind == BUDGET_SPENT:
+                self.stats.refused += 1
+                self.stats.calls -= 1
+            else:
+                self.stats.failed += 1
+                self.stats.failures[failure.kind] += 1
+                self._last_failure = str(failure)
+                self._num_unreached = self._num_unreached + 1 if failure.retry else 0
         finally:
             self.stats.calls += 1
             del self._in_flight[key]
+        if self.answer_log is not None:
+            self.answer_log.write(call, answer)
+        return answer
 
     def _count_kept(self) -> None:
         for answer in self._answers.take_due():

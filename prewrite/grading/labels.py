@@ -95,12 +95,13 @@ _LONGEST_LEAD_IN = 80
 
 @dataclass(frozen=True)
 class _Mention:
-    """A label (None: a number on another scale) in a reply, and what the words around it make of it."""
+    """A label (None: a number on another scale) in a reply, how the words around it take it, and what they mean."""
 
     start: int
     end: int
     label: Any
     sense: str
+    means: Any
 
 
 def find_label(text: str | None, labels: Sequence[Label]) -> Label | None:
@@ -143,22 +144,15 @@ def find_label(text: str | None, labels: Sequence[Label]) -> Label | None:
 def _only_label(reply: str, labels: tuple) -> Any:
     """The label of a text that states none: the only one, the one it opens or ends with, the one left over."""
     mentions = _mentions(reply, labels)
-    meant = [(mention, _meant(mention, labels)) for mention in mentions]
-    given = {label for _, label in meant} - {None}
+    given = {mention.means for mention in mentions} - {None}
     rejected = {mention.label for mention in mentions if mention.sense == REJECTED}
     if len(given) == 1 and not given & rejected:
         return given.pop()
     if given:
-        decided = {_opening_label(reply, meant), _closing_label(reply, meant)} - {None}
+        decided = {_opening_label(reply, mentions), _closing_label(reply, mentions)} - {None}
         return decided.pop() if len(decided) == 1 else None
     left = [label for label in labels if label not in rejected]
     return left[0] if len(left) == 1 and all(mention.sense == REJECTED for mention in mentions) else None
-
-
-def _meant(mention: _Mention, labels: tuple) -> object:
-    if mention.sense == REJECTED and len(labels) == 2:
-        return labels[0] if mention.label == labels[1] else labels[1]
-    return mention.label if mention.sense == GIVEN else None
 
 
 def _fold(text: str) -> str:
@@ -191,8 +185,14 @@ def _mentions(reply: str, labels: tuple) -> list[_Mention]:
         if off_scale or may_be_negative or label is not None:
             found.append((*match.span(), None if off_scale or may_be_negative else label))
     marks = senses(reply.lower(), [(start, end) for start, end, _ in found])
-    pairs = zip(found, marks, strict=True)
-    return [_Mention(start, end, label, DOUBT if label is None else mark) for (start, end, label), mark in pairs]
+    mentions = []
+    for (start, end, label), mark in zip(found, marks, strict=True):
+        sense = DOUBT if label is None else mark
+        means = label if sense == GIVEN else None
+        if sense == REJECTED and len(labels) == 2:
+            means = labels[0] if label == labels[1] else labels[1]
+        mentions.append(_Mention(start, end, label, sense, means))
+    return mentions
 
 
 @lru_cache(maxsize=64)
@@ -238,21 +238,19 @@ def _is_stated(reply: str, mention: _Mention) -> bool:
     return bool(stated or _STATED_AFTER.match(reply, mention.end))
 
 
-def _opening_label(reply: str, meant: list[tuple[_Mention, object]]) -> object:
-    mention, label = meant[0]
-    opens = _OPENING.fullmatch(reply, 0, mention.start) and _END_OF_STATEMENT.match(reply, mention.end)
-    if len(meant) > 1 and JOINT.fullmatch(reply, mention.end, meant[1][0].start):
-        return None
-    ends, starts = [one.end for one, _ in meant], [one.start for one, _ in meant[1:]]
-    outside = " ".join(reply[end:start] for end, start in zip(ends, [*starts, len(reply)], strict=True))
-    if len(meant) > 1 and _TAKEN_BACK.search(outside):
+def _opening_label(reply: str, mentions: list[_Mention]) -> object:
+    first, *others = mentions
+    opens = _OPENING.fullmatch(reply, 0, first.start) and _END_OF_STATEMENT.match(reply, first.end)
+    starts = [*(mention.start for mention in others), len(reply)]
+    outside = " ".join(reply[mention.end : start] for mention, start in zip(mentions, starts, strict=True))
+    if others and (JOINT.fullmatch(reply, first.end, others[0].start) or _TAKEN_BACK.search(outside)):
         return None
     explanation = [word for word in re.findall(r"[^\W\d_]+", outside) if word.lower() not in ("or", "and")]
-    return label if opens and len(explanation) >= _LEAST_EXPLANATION else None
+    return first.means if opens and len(explanation) >= _LEAST_EXPLANATION else None
 
 
-def _closing_label(reply: str, meant: list[tuple[_Mention, object]]) -> object:
-    mention, label = meant[-1]
-    line_start = reply.rfind("\n", 0, mention.start) + 1
-    closes = line_start > 0 and _OPENING.fullmatch(reply, line_start, mention.start)
-    return label if closes and not re.search(r"\w", reply[mention.end :]) else None
+def _closing_label(reply: str, mentions: list[_Mention]) -> object:
+    last = mentions[-1]
+    line_start = reply.rfind("\n", 0, last.start) + 1
+    closes = line_start > 0 and _OPENING.fullmatch(reply, line_start, last.start)
+    return last.means if closes and not re.search(r"\w", reply[last.end :]) else None

@@ -27,8 +27,7 @@ _LETTER_LIST = re.compile(r"\(?[A-Z]\)?(?:\s*(?:,|&|and|or)\s*\(?[A-Z]\)?)+")
 
 
 class Tokens:
-    """The tokens of an answer and a position among them. A token has a kind: number, letter, command, text (words),
-    conjunction or sign."""
+    """The tokens of an answer, each a number, letter, command, text, conjunction or sign, and a position among them."""
 
     def __init__(self, answer: str) -> None:
         self.tokens: list[tuple[str, str, bool]] = []  # kind, token, follows white space

@@ -192,9 +192,9 @@ def _refuse_unknown(
             raise UserError(f"{where} is tied to the embedding in this model: {way_out}")
         here = next((type(module).__name__ for name, module in modules.items() if _stands_for(one, name)), None)
         near = difflib.get_close_matches(one.rpartition(".")[2], ends, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
         said = f"is a {here}, no {kind}" if here else f"is no {kind} of this model"
-        raise UserError(f"{where} {said}{hint} Those it has: {', '.join(ends)}")
+        said += f"; did you mean {near[0]}?" if near else ""
+        raise UserError(f"{where} {said} Those it has: {', '.join(ends)}")
 
 
 @contextlib.contextmanager

@@ -85,8 +85,7 @@ class Answers:
         """Writes a new answer down and remembers it. Raises UserError where the file cannot be written."""
         if self._file is not None:
             line: dict[str, Any] = {"key": key.hex(), "rank": self._rank, "text": answer.text}
-            line["finish_reason"] = answer.finish_reason
-            line["tokens"] = [answer.prompt_tokens, answer.completion_tokens]
+            line |= {"finish_reason": answer.finish_reason, "tokens": [answer.prompt_tokens, answer.completion_tokens]}
             if answer.choice_logprobs is not None:
                 line["choice_logprobs"] = answer.choice_logprobs
             with self._faults_told():

@@ -5,6 +5,7 @@ ask. A call that stays failed is data: an `Answer` with an error, never an excep
 """
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import logging
@@ -34,7 +35,7 @@ _CALLS_FOR_A_VERDICT = 20
 _FAILED_IN_A_ROW = 50
 
 
-class TaskModel:
+class TaskModel(contextlib.AbstractContextManager["TaskModel"]):
     """Asks the task model at `base_url`, or at several that share the calls.
 
     `settings.timeout` is the deadline in seconds of one try of a call, its whole body included, so a call ends within
@@ -87,9 +88,6 @@ class TaskModel:
     @property
     def base_url(self) -> str:
         return ", ".join(endpoint.base_url for endpoint in self._endpoints)
-
-    def __enter__(self) -> "TaskModel":
-        return self
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()

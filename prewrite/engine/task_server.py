@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -108,11 +107,9 @@ class TaskServer:
 
     def _is_healthy(self) -> bool:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a proxy is not for this machine
-        try:
-            with opener.open(f"http://127.0.0.1:{self.port}/health", timeout=2.0) as reply:
-                return reply.status == 200
-        except (urllib.error.URLError, OSError):
-            return False
+        with contextlib.suppress(OSError), opener.open(f"http://127.0.0.1:{self.port}/health", timeout=2.0) as reply:
+            return reply.status == 200
+        return False
 
     def _fault(self, what: str) -> UserError:
         server = f"the vLLM server that was started for task_model.model {self.settings.model!r}"

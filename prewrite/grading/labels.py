@@ -51,10 +51,9 @@ _STATES = re.compile(
     rf"(?:(?:{ANSWER_WORDS}|主题|主題|类别|類別|标签|標籤|情感|分类|分類|label|sentiment|category|class|topic|option|choice|prediction|rating|score|verdict|classification"
     rf"|output|result|conclusion|decision|pick)\)?(?:{ANSWER_IS}|\s+(?:would be|must be|should be)|\s*->)"
     r"|(?:(?<![\w'])(?:i|we)(?:'d| would| will|'ll|'m| am|'re)?|(?:^|[.!\n]))\s*(?:pick|choos|select|go(?:ing)? with"
-    r"|say|vot|answer|settl|opt|lean|decid|rat|classify|label|giv|scor|assign)(?:e|ing)?(?: (?:it|this)(?: \w+)?)?"
-    r"(?: (?:for|on|towards?))?"
-    r"|must be|has to be|(?:belong|fall|fit)s? (?:in|to|into|under)|(?:^|[.,;!?\n])\s*(?:so|thus|hence|therefore"
-    r"|(?:that |which )?leav(?:ing|es))\b[,:]?(?: it(?: is|'s))?"
+    r"|say|vot|answer|settl|opt|lean|decid|rat|classify|label|giv|scor|assign)(?:e|ing)?(?: (?:it"
+    r"|this)(?: \w+)?)?(?: (?:for|on|towards?))?|must be|has to be|(?:belong|fall|fit)s? (?:in|to|into|under)|(?:^"
+    r"|[.,;!?\n])\s*(?:so|thus|hence|therefore|(?:that |which )?leav(?:ing|es))\b[,:]?(?: it(?: is|'s))?"
     rf"|选择?|選){_FILLER}$"
 )
 _STATED_AFTER = re.compile(
@@ -78,9 +77,8 @@ _LEAD_IN = r"(?:[^\n.:]{0,40}(?::|\bis\b)\s*)?"
 _OPENING = re.compile(r"\s*\W{0,3}" + _LEAD_IN + r"\W{0,3}")
 _END_OF_STATEMENT = re.compile(r"\s*[).:,;\]\n]|\s*-\s")
 _TAKEN_BACK = re.compile(
-    r"(?i)\b(?:wait|actually|hold on|hmm|scratch that|correction|on (?:second|closer|further)"
-    r"|re-?(?:read|consider|think|look)(?:ing)?|let me (?:re\w+|correct|fix)"
-    r"|take (?:that|it) back|i was wrong|my mistake|sorry)\b"
+    r"(?i)\b(?:wait|actually|hold on|hmm|scratch that|correction|on (?:second|closer|further)|re-?(?:read|consider"
+    r"|think|look)(?:ing)?|let me (?:re\w+|correct|fix)|take (?:that|it) back|i was wrong|my mistake|sorry)\b"
 )
 _CORRECTED = re.compile(
     r"(?i)(?:^|[.!?;,\n—–-])\s*(?:(?:but|no,?|oh,?) )?(?:wait|hold on|scratch that|correction|on (?:second thought"

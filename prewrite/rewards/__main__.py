@@ -98,9 +98,8 @@ def _evaluation(row: Mapping[str, Any], text: str, reads: Sequence[str], where: 
         raise UserError(f"{where}: `verdicts` is no list of true, false, null or objects ({error})") from error
     for verdict in verdicts:
         numbers = (verdict.f1, verdict.share, verdict.target_logprob)
-        if not all(number is None or type(number) in (int, float) for number in numbers) or not (
-            verdict.correct is None or isinstance(verdict.correct, bool)
-        ):
+        are_numbers = all(number is None or type(number) in (int, float) for number in numbers)
+        if not are_numbers or not isinstance(verdict.correct, bool | None):
             raise UserError(f"{where}: `verdicts`: `correct` is true, false or null, and `f1` a number")
         if verdict.correct is not None and any(getattr(verdict, field) in ("", None) for field in reads):
             raise UserError(f"{where}: `verdicts` must be objects with {', '.join(reads)} too, which the reward reads")

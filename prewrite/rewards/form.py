@@ -41,11 +41,8 @@ def think_answer_format_reward(samples: Sequence[Sample], rows: Sequence[Example
 
     Range [0, 1]. An empty box is no box.
     """
-    scores: list[Score] = []
-    for sample in samples:
-        answer = _answer_of_think_answer(without_trailing_control_tokens(sample.text))
-        scores.append(0.0 if answer is None else 1.0 if boxed_answers(answer) else 0.5)
-    return scores
+    answers = [_answer_of_think_answer(without_trailing_control_tokens(sample.text)) for sample in samples]
+    return [0.0 if answer is None else 1.0 if boxed_answers(answer) else 0.5 for answer in answers]
 
 
 def tag_count_reward(samples: Sequence[Sample], rows: Sequence[Example]) -> list[Score]:

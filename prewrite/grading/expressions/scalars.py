@@ -110,12 +110,12 @@ def _same_ratio(gold: Node, answer: Node) -> bool:
         ratio, other = (gold, answer) if gold[0] == "ratio" else (answer, gold)
         return len(ratio[1]) == 2 and _same_number(("mul", (ratio[1][0], ("inv", ratio[1][1]))), other)
     gold_parts, parts = gold[1], answer[1]
+    if len(gold_parts) != len(parts):
+        return False
     if any(part[0] == "unit" for part in (*gold_parts, *parts)):
-        return len(gold_parts) == len(parts) and all(map(same_scalar, gold_parts, parts))
-    return len(gold_parts) == len(parts) and all(
-        _same_number(("mul", (gold_part, parts[0])), ("mul", (part, gold_parts[0])))
-        for gold_part, part in zip(gold_parts, parts, strict=True)
-    )
+        return all(map(same_scalar, gold_parts, parts))
+    crossed = [("mul", (part, parts[0])) for part in gold_parts], [("mul", (part, gold_parts[0])) for part in parts]
+    return all(map(_same_number, *crossed))
 
 
 def _same_number(gold: Node, answer: Node) -> bool:

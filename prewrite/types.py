@@ -76,7 +76,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Verdict:
-    """One graded answer, or the average of several samples (`prewrite.asking.sampling`).
+    """One graded answer, or the average of several samples (`prewrite.asking.verdicts`).
 
     example_id: "" where the row itself was the question.
     correct: None = no verdict (the call stayed failed, or the gold cannot be parsed); never counted as wrong.

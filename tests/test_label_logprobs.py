@@ -177,6 +177,7 @@ def test_the_reward_is_the_mean_margin():
     assert rewarded(math.log(0.9), math.log(0.2)) == pytest.approx(sum(expected) / 2)
     assert rewarded(0.0, math.log(0.5)) == pytest.approx(0.75, abs=1e-3), "a certain one is as clear as can be"
     assert rewarded(math.log(0.5)) == pytest.approx(0.5)
+    assert rewarded(*[math.log(0.5)] * 999, -100.0) == pytest.approx(0.5, abs=1e-2), "a steep one among flat ones"
     assert rewarded(math.log(0.9), None) is None, "one that is not known: no verdict"
     assert rewarded(math.log(0.9), correct=None) is None, "a failed call: no verdict"
 

@@ -8,7 +8,7 @@ import pytest
 
 from prewrite.asking import MINI_BATCH
 from prewrite.asking.questions import Question, evaluate
-from prewrite.asking.sampling import averaged
+from prewrite.asking.verdicts import averaged
 from prewrite.config import TaskModelSettings
 from prewrite.config.loading import load_config, validated
 from prewrite.engine.task_model import TaskModel

@@ -151,7 +151,7 @@ def test_ending_a_command_whose_guard_was_killed_ends_the_command(tmp_path):
     with log.open("wb") as out:
         guard = start_guarded(["sh", "-c", "echo up; sleep 300 & sleep 300"], env=os.environ, log=out)
     wait_until(lambda: "up" in log.read_text(), 30)
-    guard.kill()
+    os.kill(guard.pid, signal.SIGKILL)
     guard.wait(30)
     assert len(session_members(guard.pid)) >= 2
     end_guarded(guard)

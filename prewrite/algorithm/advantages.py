@@ -42,14 +42,10 @@ def group_advantages(
     reward_NG = _groups(reward_B, num_generations)
     mean_N1, std_N1, count_N1 = _statistics(reward_NG, 1)
     centered_NG = reward_NG - mean_N1
-    if scale_rewards == "group":
-        scale = std_N1 + eps
-    elif scale_rewards == "batch":
-        scale = _statistics(reward_NG, (0, 1))[1] + eps
-    elif scale_rewards == "none":
-        scale = 1.0
-    else:
+    if scale_rewards not in ("group", "batch", "none"):
         raise ValueError(f"scale_rewards={scale_rewards!r}: group, batch or none")
+    std = std_N1 if scale_rewards == "group" else _statistics(reward_NG, (0, 1))[1]
+    scale = 1.0 if scale_rewards == "none" else std + eps
     if leave_one_out:
         centered_NG = centered_NG * count_N1 / (count_N1 - 1)
     teaches_nothing_NG = flat_groups(reward_B, num_generations)[:, None] | reward_NG.isnan()

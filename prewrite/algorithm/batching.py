@@ -24,8 +24,7 @@ class Batch:
     input_ids_BT, target_BT: int64, the sequence without its last and without its first token.
     mask_BT: bool, the target is a completion token, up to and including the first EOS.
     advantage_B: float32. length_B: int64, positions of a row that are no padding.
-    sampler_logprob_BT: float32, of the sampler; old_logprob_BT, ref_logprob_BT: None until computed. All 0 outside
-    the mask.
+    sampler_logprob_BT: float32; old_logprob_BT, ref_logprob_BT: None until computed. All 0 outside the mask.
     lead_B: int64, the first row that has the same prompt, often the row itself. prefix_length_B: int64, positions
     before the one that predicts the first completion token: rows of one lead have them in common.
     num_tokens: active tokens. Summed over micro-batches and ranks: `policy_loss`'s normaliser of the same name.
@@ -68,13 +67,9 @@ class Batch:
     def empty(self) -> "Batch":
         """One row of one position that counts for nothing: what a rank forwards when it has run out of work."""
         first = self._map(lambda tensor: tensor[:1] if tensor.dim() == 1 else tensor[:1, :1])
-        return replace(
-            first,
-            mask_BT=torch.zeros_like(first.mask_BT),
-            advantage_B=torch.zeros_like(first.advantage_B),
-            length_B=torch.ones_like(first.length_B),
-            prefix_length_B=torch.zeros_like(first.prefix_length_B),
-        )._counted()
+        zeroed = ("mask_BT", "advantage_B", "prefix_length_B")
+        nothing = {name: torch.zeros_like(getattr(first, name)) for name in zeroed}
+        return replace(first, length_B=torch.ones_like(first.length_B), **nothing)._counted()
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
         values = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -85,14 +80,9 @@ class Batch:
         _, first, prompt_B = np.unique(self.lead_B.numpy(force=True), return_index=True, return_inverse=True)
         lead_B = torch.from_numpy(first[prompt_B]).to(self.lead_B.device)
         is_led_B = lead_B != torch.arange(len(lead_B), device=lead_B.device)
-        num_positions = int(self.length_B.sum())
-        return replace(
-            self,
-            lead_B=lead_B,
-            num_tokens=int(self.mask_BT.sum()),
-            num_positions=num_positions,
-            num_computed=num_positions - int((self.prefix_length_B * is_led_B).sum()),
-        )
+        num_positions, num_shared = int(self.length_B.sum()), int((self.prefix_length_B * is_led_B).sum())
+        counts = {"num_positions": num_positions, "num_computed": num_positions - num_shared}
+        return replace(self, lead_B=lead_B, num_tokens=int(self.mask_BT.sum()), **counts)
 
 
 def collate(
@@ -110,8 +100,7 @@ def collate(
     mask_truncated_completions: rows with finish_reason "length" leave the mask too (DAPO, overlong filtering).
     """
     rows = max(len(samples), 1)
-    longest = max([len(sample.prompt_ids) + len(sample.completion_ids) - 1 for sample in samples], default=1)
-    longest = max(longest, 1)
+    longest = max([1, *(len(sample.prompt_ids) + len(sample.completion_ids) - 1 for sample in samples)])
     # numpy reads tuples in a fraction of the time that torch needs, and the GPU waits for this.
     input_ids_BT, target_BT = np.full((2, rows, longest), pad_token_id, dtype=np.int64)
     mask_BT = np.zeros((rows, longest), dtype=np.bool_)
@@ -125,29 +114,21 @@ def collate(
     for row, sample in enumerate(samples):
         assert sample.prompt_ids, "a completion's first token is predicted from a prompt: prompt_ids is empty"
         ids = np.array(sample.prompt_ids + sample.completion_ids)
-        length = len(ids) - 1
-        input_ids_BT[row, :length] = ids[:-1]
-        target_BT[row, :length] = ids[1:]
+        start, length = len(sample.prompt_ids) - 1, len(ids) - 1
+        input_ids_BT[row, :length], target_BT[row, :length] = ids[:-1], ids[1:]
         length_B[row] = max(length, 1)
         if sample.completion_ids:
             lead_B[row] = leads.setdefault(sample.prompt_ids, row)
-            prefix_length_B[row] = len(sample.prompt_ids) - 1
+            prefix_length_B[row] = start
         is_truncated = sample.finish_reason == "length"
         if (has_verdict is not None and not has_verdict[row]) or (mask_truncated_completions and is_truncated):
             continue
-        start = len(sample.prompt_ids) - 1
         mask_BT[row, start:length] = True
         sampler_logprob_BT[row, start:length] = sample.sampler_logprobs
-    return Batch(
-        torch.from_numpy(input_ids_BT),
-        torch.from_numpy(target_BT),
-        torch.from_numpy(mask_BT),
-        advantage_B,
-        torch.from_numpy(length_B),
-        torch.from_numpy(sampler_logprob_BT),
-        torch.from_numpy(lead_B),
-        torch.from_numpy(prefix_length_B),
-    )._counted()
+    tensor = torch.from_numpy
+    tokens = tensor(input_ids_BT), tensor(target_BT), tensor(mask_BT)
+    rest = tensor(length_B), tensor(sampler_logprob_BT), tensor(lead_B), tensor(prefix_length_B)
+    return Batch(*tokens, advantage_B, *rest)._counted()
 
 
 def collate_rows(rows: Sequence[TokenRow], *, pad_token_id: int) -> Batch:
@@ -158,19 +139,12 @@ def collate_rows(rows: Sequence[TokenRow], *, pad_token_id: int) -> Batch:
     lengths = [len(row.token_ids) - 1 for row in rows]
     for number, (row, length) in enumerate(zip(rows, lengths, strict=True)):
         ids = np.array(row.token_ids)
-        input_ids_BT[number, :length] = ids[:-1]
-        target_BT[number, :length] = ids[1:]
+        input_ids_BT[number, :length], target_BT[number, :length] = ids[:-1], ids[1:]
         mask_BT[number, :length] = np.frombuffer(row.is_trained, dtype=np.bool_)[1:]
-    return Batch(
-        torch.from_numpy(input_ids_BT),
-        torch.from_numpy(target_BT),
-        torch.from_numpy(mask_BT),
-        torch.ones(len(rows)),
-        torch.tensor(lengths),
-        torch.zeros(mask_BT.shape),
-        torch.arange(len(rows)),
-        torch.zeros(len(rows), dtype=torch.int64),
-    )._counted()
+    tokens = torch.from_numpy(input_ids_BT), torch.from_numpy(target_BT), torch.from_numpy(mask_BT)
+    length_B, lead_B = torch.tensor(lengths), torch.arange(len(rows))
+    own = torch.ones(len(rows)), length_B, torch.zeros(mask_BT.shape), lead_B, torch.zeros_like(length_B)
+    return Batch(*tokens, *own)._counted()
 
 
 def micro_batches(batch: Batch, *, size: int) -> list[list[int]]:
@@ -189,8 +163,7 @@ def pack_by_tokens(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
     used = 0
     for row in sorted(range(len(lengths)), key=lambda row: (-lengths[row], row)):
         if packs:
-            longest = lengths[packs[-1][0]]
-            area = longest * (len(packs[-1]) + 1)
+            area = lengths[packs[-1][0]] * (len(packs[-1]) + 1)
             if area <= max_tokens and used + lengths[row] > (1 - MAX_PADDING_SHARE) * area:
                 packs[-1].append(row)
                 used += lengths[row]
@@ -258,17 +231,15 @@ def _fill(groups: Sequence[_Group], count: int, room: float) -> tuple[list[list[
         while left:
             size = min(with_prefix)
             emptiest = with_prefix.index(size)
-            taken, over = left[:1], left[1:]
-            if size + left[-1][1] <= room:  # the shortest fits
-                taken, over, space = [], [], room - size
-                for row, own in left:
-                    if own <= space:
-                        taken.append((row, own))
-                        space -= own
-                    else:
-                        over.append((row, own))
-            packs[emptiest] += [row for row, _ in taken]
-            filled[emptiest] = with_prefix[emptiest] = size + sum(own for _, own in taken)
+            space = room - size if size + left[-1][1] <= room else left[0][1]  # where not even the shortest fits
+            over = []
+            for row, own in left:
+                if own <= space:
+                    packs[emptiest].append(row)
+                    size, space = size + own, space - own
+                else:
+                    over.append((row, own))
+            filled[emptiest] = with_prefix[emptiest] = size
             left = over
     return packs, filled
 

@@ -74,10 +74,8 @@ def chunked_logprobs(
         from_logits = _compiled_token_logprobs() if logits_nV.is_cuda else _token_logprobs
         return from_logits(logits_nV, target_n, scale / divisor, softcap, temperature, entropy_grad)
 
-    pairs = [
-        checkpoint(chunk_logprobs, hidden_nH, target_n, use_reentrant=False)
-        for hidden_nH, target_n in zip(hidden_NH.tensor_split(chunks), target_N.tensor_split(chunks), strict=True)
-    ]
+    parts = zip(hidden_NH.tensor_split(chunks), target_N.tensor_split(chunks), strict=True)
+    pairs = [checkpoint(chunk_logprobs, hidden_nH, target_n, use_reentrant=False) for hidden_nH, target_n in parts]
     logprob_N, entropy_N = (torch.cat(parts)[: len(position_N)] for parts in zip(*pairs, strict=True))
     return _spread(logprob_N, position_N, target_BT), _spread(entropy_N, position_N, target_BT)
 

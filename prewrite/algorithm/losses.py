@@ -245,8 +245,7 @@ def kl_divergence(logprob_BT: Tensor, ref_logprob_BT: Tensor, estimator: KLEstim
 
 def entropy_quantile(entropy_BT: Tensor, mask_BT: Tensor, top_entropy_quantile: float) -> float:
     """The entropy that the given share of active tokens reaches or passes: 0.2 = the top fifth. No tokens: 0."""
-    entropy_N = entropy_BT[mask_BT.bool()].sort(descending=True).values
-    if len(entropy_N) == 0:
+    if len(entropy_N := entropy_BT[mask_BT.bool()].sort(descending=True).values) == 0:
         return 0.0
     return float(entropy_N[max(0, round(top_entropy_quantile * len(entropy_N)) - 1)])
 

@@ -25,10 +25,8 @@ def merge_metrics(parts: Iterable[LossMetrics]) -> LossMetrics:
     first, *rest = parts
     sums, maxima = dict(first.sums), dict(first.maxima)
     for part in rest:
-        for key in sums:
-            sums[key] = sums[key] + part.sums[key]
-        for key in maxima:
-            maxima[key] = torch.maximum(maxima[key], part.maxima[key])
+        sums = {key: total + part.sums[key] for key, total in sums.items()}
+        maxima = {key: torch.maximum(largest, part.maxima[key]) for key, largest in maxima.items()}
     return LossMetrics(sums, maxima)
 
 

@@ -23,9 +23,8 @@ class Alone(Asking):
     def check_row(self, row: InstructionRow, task: Task, examples: Sequence[Example], reward: str) -> None:
         if row.answer is None:
             raise UserError(
-                f"{reward}: a row without `answer` ({row.instruction[:60]!r}). It asks the task model each rewrite "
-                "alone and holds the reply against the row's own answer: give data.instructions_file with the columns "
-                "instruction (the problem), dataset_name and answer."
+                f"{reward}: a row without `answer` ({row.instruction[:60]!r}), which the reply to its rewrite is held "
+                "against: give data.instructions_file with the columns instruction (the problem), dataset_name, answer."
             )
 
     def draw(self, row: InstructionRow, examples: Sequence[Example], count: int, key: str) -> list[Example]:
@@ -39,18 +38,15 @@ class Alone(Asking):
     def grade(
         self, task: Task, row: InstructionRow, examples: Sequence[Example], answers: Sequence[Answer]
     ) -> tuple[Verdict, ...]:
-        """By math where the gold is math, else by normalised text (SQuAD's: case, punctuation, articles and white space
-        do not count)."""
+        """By math where the gold is math, else by SQuAD's normalised text (`prewrite.grading.text`)."""
         assert row.answer is not None, "check_row"
         (answer,), gold = answers, row.answer
         if answer.text is None:
             return (failed_verdict("", gold),)
-        is_math = isinstance(gold, str) and (task.kind == "math" or _is_math(gold))
-        given = extract_math_answer(answer.text) if is_math else answer_part(answer.text).strip() or None
-        if isinstance(gold, str) and is_math:
-            right = is_correct_math(answer.text, gold)
+        if isinstance(gold, str) and (task.kind == "math" or _is_math(gold)):
+            given, right = extract_math_answer(answer.text), is_correct_math(answer.text, gold)
         else:
-            right = nq_exact_match(answer.text, (gold,) if isinstance(gold, str) else gold) == 1.0
+            given, right = answer_part(answer.text).strip() or None, nq_exact_match(answer.text, gold) == 1.0
         return (Verdict("", gold, given, correct=right, well_formed=given is not None),)
 
     def content_fault(self, rewrite: str, row: InstructionRow, examples: Sequence[Example]) -> Fault | None:

@@ -21,46 +21,40 @@ _DECORATION = r"[*_#>\s]{0,12}"
 
 # "Sure! Here is a clearer version of your instruction:", "**Rewritten instruction**:", "Instruction:", "Revised:".
 _LEAD_IN = re.compile(
-    rf"{_DECORATION}{_COURTESY}?{_DECORATION}"
+    rf"(?i){_DECORATION}{_COURTESY}?{_DECORATION}"
     rf"(?:{_HERE_IS}\s+(?:(?:a|an|the|my|your|one|how)\s+)?(?:(?:possible|more|much|slightly)\s+)*"
     rf"(?:{_CHANGED_NOUN}|{_NOUN}){_ABOUT}"
     rf"|(?:(?:the|my|your|a)\s+)?{_CHANGED_NOUN}(?:\s+(?:is|could be|would be|reads|might be))?"
     r"|(?:instruction|prompt)|re-?written|revised|rewrite)"
-    r"(?:[*_\s]{0,6}:[*_]*|[*_]*[.]?\n)\s*",
-    re.IGNORECASE,
+    r"(?:[*_\s]{0,6}:[*_]*|[*_]*[.]?\n)\s*"
 )
 _COURTESY_LINE = re.compile(rf"{_COURTESY}\n\s*", re.IGNORECASE)
 _HEADING = re.compile(rf"\s*#+\s*(?:{_CHANGED_NOUN}|{_NOUN})\s*\n\s*", re.IGNORECASE)
 _ORIGINAL_FIRST = re.compile(
-    rf"{_DECORATION}original(?:\s+{_NOUN})?[*_\s]*:.*?\n{_DECORATION}"
-    rf"(?:{_CHANGED_NOUN}|re-?written|revised|improved|new|rewrite)[*_\s]*:[*_]*\s*",
-    re.IGNORECASE | re.DOTALL,
+    rf"(?is){_DECORATION}original(?:\s+{_NOUN})?[*_\s]*:.*?\n{_DECORATION}"
+    rf"(?:{_CHANGED_NOUN}|re-?written|revised|improved|new|rewrite)[*_\s]*:[*_]*\s*"
 )
 _FENCE = re.compile(r"(`{3,9}|~{3,9})[^\n`]*\n(.*?)\n?[ \t]{0,8}\1", re.DOTALL)
 _OPEN_FENCE = re.compile(r"(?:```+|~~~+)\w*[ \t]*\n")
 _WRAPPING_TAG = re.compile(
-    r"<(answer|instruction|prompt|rewrite|output|(?:rewritten|new|improved|revised)_(?:instruction|prompt))>(.*)</\1>",
-    re.IGNORECASE | re.DOTALL,
+    r"(?is)<(answer|instruction|prompt|rewrite|output|(?:rewritten|new|improved|revised)_(?:instruction|prompt))>(.*)</\1>"
 )
 _PARAGRAPH_BREAK = re.compile(r"\n[ \t]*(?:[-*_]{3,}[ \t]*)?\n\s*")
 _PLEASANTRY = re.compile(
-    r"\W*(?:i hope (?:this|that|it)\b|(?:please )?let me know if (?:you|this|that|there)\b"
-    r"|feel free to (?:ask|modify|adjust|let)|is there anything else|would you like me to)",
-    re.IGNORECASE,
+    r"(?i)\W*(?:i hope (?:this|that|it)\b|(?:please )?let me know if (?:you|this|that|there)\b"
+    r"|feel free to (?:ask|modify|adjust|let)|is there anything else|would you like me to)"
 )
 _I_DID = r"i(?:['’]ve| have)? (?:re-?wrote|re-?written|changed|added|made|kept|removed|used|clarified|simplified)"
 _NOTE_START = re.compile(
-    r"\W*(?:note|notes|explanation|rationale|reasoning|changes(?: made)?|key changes|improvements|why this works"
+    r"(?i)\W*(?:note|notes|explanation|rationale|reasoning|changes(?: made)?|key changes|improvements|why this works"
     r"|this (?:(?:re-?written|revised|new|improved|updated)\s+)?(?:version|instruction|prompt|rewrite|revision)"
     r"|(?:in this|the) (?:re-?written|revised|new|improved|updated) (?:version|instruction|prompt)"
-    rf"|by (?:adding|making|using)|{_I_DID})\b",
-    re.IGNORECASE,
+    rf"|by (?:adding|making|using)|{_I_DID})\b"
 )
 _ABOUT_REWRITING = re.compile(
-    r"\b(?:re-?written|re-?wrote|re-?write|re-?worded|rephrased|revised|revision|changes made|key changes"
+    r"(?i)\b(?:re-?written|re-?wrote|re-?write|re-?worded|rephrased|revised|revision|changes made|key changes"
     rf"|original (?:instruction|prompt|version)|{_I_DID})\b"
-    r"|\bthis (?:version|instruction|prompt) (?:is|makes|provides|ensures|clarifies|adds|uses|gives|will|helps|specif)",
-    re.IGNORECASE,
+    r"|\bthis (?:version|instruction|prompt) (?:is|makes|provides|ensures|clarifies|adds|uses|gives|will|helps|specif)"
 )
 _QUOTES = {'"': '"', "“": "”", "„": "“", "«": "»", "'": "'", "‘": "’", "`": "`"}
 
@@ -77,11 +71,9 @@ def clean_rewrite(text: str) -> str:
     text = without_trailing_control_tokens(strip_thinking(text)).strip()
     if holds_control_token(text):
         return ""
-    while True:
-        shorter = _peeled(text)
-        if shorter == text:
-            return text
+    while (shorter := _peeled(text)) != text:
         text = shorter
+    return text
 
 
 def _peeled(text: str) -> str:
@@ -89,8 +81,7 @@ def _peeled(text: str) -> str:
     text = _without_notes(text)
     text = _ORIGINAL_FIRST.sub("", text, count=1) if _ORIGINAL_FIRST.match(text) else text
     for opening in (_COURTESY_LINE, _HEADING, _LEAD_IN):
-        match = opening.match(text)
-        if match:
+        if match := opening.match(text):
             text = text[match.end() :]
     text = _without_fence(text.strip())
     wrapped = _WRAPPING_TAG.fullmatch(text)
@@ -108,19 +99,16 @@ def _without_notes(text: str) -> str:
 
 def _without_fence(text: str) -> str:
     """What a fence around the whole text holds; a fence that is only a part of it stays."""
-    match = _FENCE.match(text)
-    if match and match.end() == len(text):
+    if (match := _FENCE.match(text)) and match.end() == len(text):
         return match.group(2).strip()
-    opening = _OPEN_FENCE.match(text)
-    if opening and text.count("```") + text.count("~~~") == 1:
+    if (opening := _OPEN_FENCE.match(text)) and text.count("```") + text.count("~~~") == 1:
         return text[opening.end() :].strip()
     return text
 
 
 def _unquoted(text: str) -> str:
     """The text without quotes or bold marks that belong together and stand around the whole of it."""
-    bold = re.fullmatch(r"\*\*([^*]+)\*\*", text)
-    if bold:
+    if bold := re.fullmatch(r"\*\*([^*]+)\*\*", text):
         return bold.group(1)
     closing = _QUOTES.get(text[:1])
     if closing is None or len(text) < 2 or not text.endswith(closing):

@@ -20,21 +20,19 @@ LEAK_NGRAM = 8
 QUOTED_NGRAM = 4
 # An order to rewrite an instruction is none for the task: "Rewrite the following instruction so that ...".
 _ORDER = re.compile(
-    r"\b(?:re-?write|re-?word|re-?phrase|improve)\s+(?:the|this|that|your|my|an?)?\s*(?:\w+\s+){0,2}(?:instruction|prompt)s?\b",
-    re.IGNORECASE,
+    r"(?i)\b(?:re-?write|re-?word|re-?phrase|improve)\s+(?:the|this|that|your|my|an?)?\s*(?:\w+\s+){0,2}(?:instruction|prompt)s?\b"
 )
 # What makes a text that names one label an instruction all the same.
 _CONDITION = re.compile(r"[?؟？]|\b(?:whether|if|when(?:ever)?|unless|otherwise|or|not|els?e)\b", re.IGNORECASE)
 _IS = r"\b(?:is|are|was|were|be|belongs? to|means|says|expresses|conveys|ha[sd]|shows)\b"
 _OFFER = re.compile(
-    r"\bi(?:['’]m| am) sorry\b|\b(?:do|would) you (?:need|want|like)\b[^.!\n]{0,30}\b(?:help|assist(?:ance)?)\b|"
-    r"\bi(?:['’]ll| will|['’]d| would|['’]m| am| can)\b[^.?!\n]{0,40}\b(?:help|assist|solve|happy|glad|do my best)\b",
-    re.IGNORECASE,
+    r"(?i)\bi(?:['’]m| am) sorry\b|\b(?:do|would) you (?:need|want|like)\b[^.!\n]{0,30}\b(?:help|assist(?:ance)?)\b|"
+    r"\bi(?:['’]ll| will|['’]d| would|['’]m| am| can)\b[^.?!\n]{0,40}\b(?:help|assist|solve|happy|glad|do my best)\b"
 )
 # Scripts, by the first word of a letter's Unicode name, that mathematics and any text in Latin letters may use.
-_SHARED_SCRIPTS = set(
-    ["LATIN", "GREEK", "MATHEMATICAL", "MODIFIER", "DOUBLE-STRUCK", "SCRIPT", "FEMININE", "MASCULINE", "MICRO"]
-)
+_SHARED_SCRIPTS = {
+    "LATIN", "GREEK", "MATHEMATICAL", "MODIFIER", "DOUBLE-STRUCK", "SCRIPT", "FEMININE", "MASCULINE", "MICRO",
+}  # fmt: skip
 
 _WORD = re.compile(r"[぀-ヿ㐀-鿿가-힯]|[^\W぀-ヿ㐀-鿿가-힯]+")  # scripts without spaces: a character is a word
 _LIST_MARKER = re.compile(r"^[ \t]*\(?\d{1,2}[.):]|\bsteps?\s+\d{1,2}\b", re.MULTILINE | re.IGNORECASE)
@@ -44,10 +42,9 @@ def form_fault(sample: Sample, rewrite: str) -> Fault | None:
     """What is wrong with the completion itself, whatever it is asked on."""
     if sample.finish_reason == "length":
         return "truncated"
-    if not rewrite:
-        forged = holds_control_token(without_trailing_control_tokens(sample.text))
-        return "control_token" if forged else "empty"
-    return None
+    if rewrite:
+        return None
+    return "control_token" if holds_control_token(without_trailing_control_tokens(sample.text)) else "empty"
 
 
 def repeats_example(rewrite: str, instruction: str, examples: Sequence[Example]) -> bool:
@@ -56,9 +53,8 @@ def repeats_example(rewrite: str, instruction: str, examples: Sequence[Example])
     Label names, numbers, braces and `\\boxed{}` are no leak.
     """
     own = _ngrams(rewrite) - _ngrams(instruction)
-    return bool(own) and any(
-        not own.isdisjoint(_ngrams(text)) for example in examples for text in example.fields.values()
-    )
+    texts = (text for example in examples for text in example.fields.values()) if own else ()
+    return any(not own.isdisjoint(_ngrams(text)) for text in texts)
 
 
 def wording_fault(
@@ -83,8 +79,7 @@ def retells_example(rewrite: str, known: str, examples: Sequence[Example]) -> bo
 
 
 def quotes_request(rewrite: str, instruction: str, meta_instruction: str) -> bool:
-    """Whether the rewrite repeats what the policy was told, and the instruction does not: 4 words in a row of the
-    meta-instruction, or an order to rewrite an instruction."""
+    """Whether the rewrite has 4 words of the meta-instruction in a row, or an order to rewrite, that are its own."""
     if _ORDER.search(rewrite) and not _ORDER.search(instruction):
         return True
     quoted = _ngrams(rewrite, QUOTED_NGRAM) & _ngrams(meta_instruction, QUOTED_NGRAM)

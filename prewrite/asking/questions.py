@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 from prewrite.asking import Asking
-from prewrite.asking.sampling import averaged
+from prewrite.asking.verdicts import averaged
 from prewrite.tasks.base import Task
 from prewrite.terminal import progress_bar
 from prewrite.types import Answer, Call, Evaluation, Example, InstructionRow
@@ -26,14 +26,10 @@ class Asked(Answering, Protocol):
 
     @property
     def num_refused(self) -> int: ...
-
     @property
     def calls_left(self) -> float: ...
-
     def body(self, call: Call) -> dict[str, Any]: ...
-
     def ask_ahead(self, calls: Sequence[Call]) -> None: ...
-
     def check_failure_share(self) -> None: ...
 
 
@@ -48,8 +44,7 @@ class Question:
     examples: Sequence[Example]
 
     def calls(self, scoring: Scoring, samples: int = 1) -> list[Call]:
-        """What is asked, all of it once for each of `samples`; with forced choice a classification's answer is one of
-        the task's labels."""
+        """What is asked, once for each of `samples`; a classification's answer is forced to be one of the labels."""
         choices = self.task.labels if scoring == "forced_choice" and self.task.kind == "classification" else ()
         calls = self.asking.calls(self.task, self.row, self.rewrite, self.examples, choices)
         return [replace(call, task=self.task.name, sample_index=index) for index in range(samples) for call in calls]
@@ -72,13 +67,10 @@ def evaluate(
     answers = iter(task_model.ask([call for own in calls for call in own], progress=progress))
     evaluations = []
     for question, own in zip(questions, calls, strict=True):
-        replies = [next(answers) for _ in own]
-        size = len(replies) // samples
-        sampled = [replies[start : start + size] for start in range(0, size * samples, size or 1)]
+        sampled = [[next(answers) for _ in range(len(own) // samples)] for _ in range(samples)]
         graded = [question.asking.grade(question.task, question.row, question.examples, part) for part in sampled]
-        verdicts = averaged(graded) if graded else ()
-        num_cut = sum(any(one.finish_reason == "length" for one in own) for own in zip(*sampled, strict=True))
-        evaluations.append(Evaluation(question.rewrite, question.task.name, verdicts, num_cut))
+        num_cut = sum(any(one.finish_reason == "length" for one in same) for same in zip(*sampled, strict=True))
+        evaluations.append(Evaluation(question.rewrite, question.task.name, averaged(graded), num_cut))
     return evaluations
 
 

@@ -30,10 +30,8 @@ class Template(MiniBatch):
         unknown, known = unknown_tags(row, task, examples)
         if unknown or not row.tags:
             given = f"the tag {unknown[0]!r} of the row" if unknown else "a row without tags"
-            raise UserError(
-                f"{reward}: {given} ({row.instruction[:60]!r}); the tags name columns of {task.name}: "
-                f"{', '.join(known)}."
-            )
+            rule = f"the tags name columns of {task.name}: {', '.join(known)}."
+            raise UserError(f"{reward}: {given} ({row.instruction[:60]!r}); {rule}")
         if other := brace_tags(row.instruction) - set(row.tags):
             raise UserError(
                 f"{reward}: the instruction {row.instruction[:60]!r} holds {{{min(other)}}}, which is none of its tags "
@@ -63,7 +61,6 @@ def has_right_tags(template: str, tags: Collection[str]) -> bool:
 
 
 def fill_template(template: str, tags: Collection[str], example: Example) -> str:
-    """The template with every one of `tags` replaced, in one pass, by the example's column, "" where that is empty; all
-    else stays literal."""
+    """The template with each of `tags` replaced, in one pass, by the example's column; all else stays literal."""
     texts = example.texts
     return _BRACE_TAG.sub(lambda match: texts.get(match[1], "") if match[1] in tags else match[0], template)

@@ -1,7 +1,9 @@
-"""From the task model's answers to verdicts, by the task's kind."""
+"""From the task model's answers to verdicts, by the task's kind; from those on several samples to one."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import fmean
 
 from prewrite.grading import extract_math_answer, find_label, grade_math, nq_exact_match, nq_f1
 from prewrite.grading.reply import answer_part
@@ -33,16 +35,16 @@ def failed_verdict(example_id: str, target: str | tuple[str, ...]) -> Verdict:
 
 
 def _grade_labels(task: Task, examples: Sequence[Example], replies: Sequence[str]) -> list[Verdict]:
-    given = [find_label(reply, task.labels) for reply in replies]
-    return [
-        Verdict(example.id, example.target, label, correct=label == str(example.target), well_formed=label is not None)
-        for example, label in zip(examples, given, strict=True)
-    ]
+    verdicts = []
+    for example, reply in zip(examples, replies, strict=True):
+        label = find_label(reply, task.labels)
+        verdicts.append(Verdict(example.id, example.target, label, label == str(example.target), label is not None))
+    return verdicts
 
 
 def _grade_math(task: Task, examples: Sequence[Example], replies: Sequence[str]) -> list[Verdict]:
-    correct = grade_math([(reply, str(example.target)) for example, reply in zip(examples, replies, strict=True)])
-    given = [extract_math_answer(reply) for reply in replies]
+    correct = grade_math(zip(replies, [str(example.target) for example in examples], strict=True))
+    given = map(extract_math_answer, replies)
     return [
         Verdict(example.id, example.target, answer, correct=is_correct, well_formed=answer is not None)
         for example, answer, is_correct in zip(examples, given, correct, strict=True)
@@ -52,16 +54,26 @@ def _grade_math(task: Task, examples: Sequence[Example], replies: Sequence[str])
 def _grade_open_questions(task: Task, examples: Sequence[Example], replies: Sequence[str]) -> list[Verdict]:
     verdicts = []
     for example, reply in zip(examples, replies, strict=True):
-        golds = example.target if isinstance(example.target, list | tuple) else (str(example.target),)
-        shown = answer_part(reply).strip()
-        verdicts.append(
-            Verdict(
-                example.id,
-                example.target,
-                prediction=shown or None,
-                correct=nq_exact_match(reply, golds) == 1.0,
-                well_formed=bool(shown) and "\n" not in shown,
-                f1=nq_f1(reply, golds),
-            )
-        )
+        golds, shown = example.target, answer_part(reply).strip()
+        is_line, is_right = bool(shown) and "\n" not in shown, nq_exact_match(reply, golds) == 1.0
+        verdicts.append(Verdict(example.id, golds, shown or None, is_right, is_line, f1=nq_f1(reply, golds)))
     return verdicts
+
+
+def averaged(by_sample: Sequence[Sequence[Verdict]]) -> tuple[Verdict, ...]:
+    """One verdict an example, from those on its samples. by_sample: [sample][example].
+
+    `share` is the mean, the other fields say what most samples are or say; failed calls are left out of both.
+    """
+    return tuple(by_sample[0]) if len(by_sample) == 1 else tuple(map(_average, zip(*by_sample, strict=True)))
+
+
+def _average(verdicts: Sequence[Verdict]) -> Verdict:
+    if not (judged := [verdict for verdict in verdicts if verdict.correct is not None]):
+        return verdicts[0]
+    f1 = [verdict.f1 for verdict in judged if verdict.f1 is not None]
+    share = fmean(verdict.correct is True for verdict in judged)
+    is_formed = fmean(verdict.well_formed for verdict in judged) > 0.5
+    said = Counter(verdict.prediction for verdict in judged).most_common(1)[0][0]
+    how = {"correct": share > 0.5, "well_formed": is_formed, "f1": fmean(f1) if f1 else None, "share": share}
+    return replace(judged[0], prediction=said, **how)  # the rest is the same for all samples

@@ -36,7 +36,6 @@ class Adapter:
     def __init__(self, lm: Any, settings: LoraSettings, *, seed: int, weights: Path | None = None):
         """seed: of its first matrices. weights: a peft folder of the same shape, to go on from."""
         import peft
-        from peft.tuners.tuners_utils import BaseTunerLayer
 
         tied = bool(lm.config.get_text_config().tie_word_embeddings)
         config = peft.LoraConfig(
@@ -56,25 +55,20 @@ class Adapter:
         # A backward through frozen layers needs something to reach for before the first adapter; ZeRO-3's hooks too.
         lm.enable_input_require_grads()
         self.has_dropout = settings.dropout > 0
-        self.trained: dict[str, nn.Parameter] = {
-            name: parameter for name, parameter in self._peft.named_parameters() if parameter.requires_grad
-        }
+        named = self._peft.named_parameters()
+        self.trained: dict[str, nn.Parameter] = {name: one for name, one in named if one.requires_grad}
         self.initial: list[Tensor] = [parameter.detach().cpu().clone() for parameter in self.trained.values()]
         if weights is not None:
             peft.set_peft_model_state_dict(self._peft, peft.utils.load_peft_weights(str(weights), device="cpu"))
-        kinds = (BaseTunerLayer, peft.utils.AuxiliaryTrainingWrapper)
-        self._switches: list[Any] = [module for module in lm.modules() if isinstance(module, kinds)]
 
     @contextlib.contextmanager
     def off(self) -> Iterator[None]:
         """Within the block the model is the one below the adapter. For forwards without gradients."""
-        for module in self._switches:
-            module.enable_adapters(False)
+        self._peft.base_model.disable_adapter_layers()
         try:
             yield
         finally:
-            for module in self._switches:
-                module.enable_adapters(True)
+            self._peft.base_model.enable_adapter_layers()
 
     def save(self, folder: Path, weights: Mapping[str, Tensor]) -> None:
         """Writes a peft folder. weights: `trained`, whole."""
@@ -142,9 +136,7 @@ def four_bits(settings: PolicySettings) -> dict[str, Any]:
         return {}
     device = torch.cuda.current_device() if torch.cuda.is_available() else "cpu"
     dtype = getattr(torch, settings.dtype)
-    config = transformers.BitsAndBytesConfig(
-        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype, bnb_4bit_use_double_quant=False
-    )
+    config = transformers.BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype)
     return {"quantization_config": config, "device_map": {"": device}}
 
 
@@ -169,7 +161,7 @@ def refuse_adapter(settings: PolicySettings) -> None:
         targets = {name for name in linear if any(_stands_for(one, name) for one in settings.lora.target_modules)}
     sides = {name: min(modules[name].weight.shape) for name in sorted(targets)}
     if sides and settings.lora.r > (largest := max(sides.values())):
-        widest = next(name for name, side in sides.items() if side == largest)
+        widest = max(sides, key=sides.__getitem__)
         raise UserError(
             f"policy.lora.r: given {settings.lora.r}; no change of a target module has a rank above {largest}, the "
             f"smaller side of {widest}: lower it (8 to 64 is usual), or leave out policy.lora to train all weights"
@@ -197,10 +189,8 @@ def _refuse_unknown(
             continue
         where = f"policy.lora.{setting}: {one!r}"
         if tied and _stands_for(one, tied):
-            raise UserError(
-                f"{where} is tied to the embedding in this model: name the embedding in modules_to_save, and both are "
-                "trained as one"
-            )
+            way_out = "name the embedding in modules_to_save, and both are trained as one"
+            raise UserError(f"{where} is tied to the embedding in this model: {way_out}")
         here = next((type(module).__name__ for name, module in modules.items() if _stands_for(one, name)), None)
         near = difflib.get_close_matches(one.rpartition(".")[2], ends, n=1)
         hint = f"; did you mean {near[0]}?" if near else "."

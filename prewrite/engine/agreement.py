@@ -64,10 +64,9 @@ def agree_on_folder(folder: Path | None, world: distributed.World) -> None:
     if mark is not None:
         mark.unlink()
     if blind := [rank for rank, sees in enumerate(seen) if not sees]:
-        raise UserError(
-            f"run folder {shared.parent} of {_named([0], hosts)} is not seen by {_named(blind, hosts)}: give an "
-            "output_dir that is one shared folder, at the same path on every machine"
-        )
+        way_out = "give an output_dir that is one shared folder, at the same path on every machine"
+        where = f"run folder {shared.parent} of {_named([0], hosts)}"
+        raise UserError(f"{where} is not seen by {_named(blind, hosts)}: {way_out}")
 
 
 def refuse_differences(facts: Sequence[Mapping[str, str]], hosts: Sequence[str]) -> None:
@@ -81,10 +80,8 @@ def refuse_differences(facts: Sequence[Mapping[str, str]], hosts: Sequence[str])
             told = (f"{value} on {_named(ranks, hosts)}" for value, ranks in ranks_by_value.items())
             lines.append(f"  - {name}: {'; '.join(told)}")
     if lines:
-        raise UserError(
-            "the ranks do not agree; the rule: the same packages, code, config and data on every machine\n"
-            + "\n".join(lines)
-        )
+        rule = "the same packages, code, config and data on every machine"
+        raise UserError("\n".join([f"the ranks do not agree; the rule: {rule}", *lines]))
 
 
 def _versions() -> dict[str, str]:

@@ -85,13 +85,14 @@ class Answers:
         """Writes a new answer down and remembers it. Raises UserError where the file cannot be written."""
         if self._file is not None:
             line: dict[str, Any] = {"key": key.hex(), "rank": self._rank, "text": answer.text}
-            line["finish_reason"] = answer.finish_reason
-            line["tokens"] = [answer.prompt_tokens, answer.completion_tokens]
+            line |= {"finish_reason": answer.finish_reason, "tokens": [answer.prompt_tokens, answer.completion_tokens]}
             if answer.choice_logprobs is not None:
                 line["choice_logprobs"] = answer.choice_logprobs
             with self._faults_told():
                 _append(self._file, json.dumps(line).encode() + b"\n")
-        self._remember(key, answer)
+        self._cache[key] = answer
+        if len(self._cache) > self._most_cached:
+            self._cache.popitem(last=False)
         self._had()
 
     def take_due(self) -> list[Answer]:
@@ -106,11 +107,6 @@ class Answers:
         if self._uncounted and self._num_had >= self._num_kept:
             self._due += self._uncounted.values()
             self._uncounted.clear()
-
-    def _remember(self, key: bytes, answer: Answer) -> None:
-        self._cache[key] = answer
-        if len(self._cache) > self._most_cached:
-            self._cache.popitem(last=False)
 
     @contextlib.contextmanager
     def _faults_told(self) -> Iterator[None]:
@@ -143,16 +139,11 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes, int, Answer]]:
         for line in file:
             with contextlib.suppress(ValueError, LookupError, TypeError, OverflowError, RecursionError):
                 said = json.loads(line)
-                tokens_in, tokens_out = said["tokens"]
+                tokens_in, tokens_out = map(int, said["tokens"])
                 if not isinstance(said["text"], str):
                     raise TypeError("it has no text")
                 likely = said.get("choice_logprobs")
-                answer = Answer(
-                    said["text"],
-                    finish_reason=said["finish_reason"],
-                    prompt_tokens=int(tokens_in),
-                    completion_tokens=int(tokens_out),
-                    choice_logprobs=None if likely is None else tuple(map(float, likely)),
-                )
+                likely = None if likely is None else tuple(map(float, likely))
+                answer = Answer(said["text"], None, said["finish_reason"], tokens_in, tokens_out, likely)
                 yield place, bytes.fromhex(said["key"]), int(said["rank"]), answer
             place += len(line)

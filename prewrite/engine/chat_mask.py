@@ -17,8 +17,7 @@ Span = tuple[int, int]
 
 
 def encode_chat(tokenizer: Any, chat: Chat, chat_template_kwargs: Mapping[str, Any]) -> TokenRow:
-    """The chat in the tokenizer's template; trained are the assistant's turns from `chat.first` on, each with the token
-    that ends it.
+    """The chat in the tokenizer's template; trained are the assistant's turns from `chat.first` on, with their ends.
 
     A template that marks what the assistant says ({% generation %}) is believed. Else what stands between the chat up
     to a turn, with the generation prompt, and the chat up to its end is the turn, which holds where each of the two is
@@ -33,27 +32,23 @@ def encode_chat(tokenizer: Any, chat: Chat, chat_template_kwargs: Mapping[str, A
             raise UserError(f"{chat.where}: it holds the control token {forged!r}; take it out")
     turns = [{"role": turn.role, "content": turn.content} for turn in chat.turns]
 
-    def render(most: int, **how: Any) -> Any:
-        return apply_template(
-            tokenizer, turns[:most], {"tokenize": False, **how}, chat_template_kwargs, where=chat.where
-        )
+    def rendered(most: int, **how: Any) -> Any:
+        return apply_template(tokenizer, turns[:most], chat_template_kwargs, chat.where, **{"tokenize": False, **how})
 
     if _GENERATION.search(tokenizer.chat_template):
         marked = {"tokenize": True, "return_dict": True, "return_assistant_tokens_mask": True}
-        encoding = render(len(turns), **marked)
+        encoding = rendered(len(turns), **marked)
         ids, runs = encoding["input_ids"], _runs(encoding["assistant_masks"])
         numbers = [number for number, turn in enumerate(chat.turns) if turn.role == "assistant"]
         if len(runs) != len(numbers):
-            raise UserError(
-                f"{chat.where}: the chat template marks {len(runs)} parts as the assistant's, and {len(numbers)} turns "
-                "are; look at {% generation %} in policy.chat_template"
-            )
+            what = f"marks {len(runs)} parts as the assistant's, and {len(numbers)} turns are"
+            raise UserError(f"{chat.where}: the chat template {what}; look at its {{% generation %}}")
         spans = [run for number, run in zip(numbers, runs, strict=True) if number >= chat.first]
         is_end = _special(tokenizer).__contains__
         # Some templates leave the token that ends the turn outside the mark.
         spans = [(a, b + 1) if not is_end(ids[b - 1]) and b < len(ids) and is_end(ids[b]) else (a, b) for a, b in spans]
     else:
-        whole, cuts = _turn_spans(chat, render)
+        whole, cuts = _turn_spans(chat, rendered)
         ids, spans = _tokens(tokenizer, whole, cuts)
     spans = [_to_its_end(tokenizer, ids, span, chat.where) for span in spans]
     is_trained = bytearray(len(ids))
@@ -77,10 +72,8 @@ def _turn_spans(chat: Chat, render: Callable[..., str]) -> tuple[str, list[Span]
                 f"Give rows of one answer (`prompt` and `completion`), or {_WAY_OUT}"
             )
         if turn.content.strip() not in after[len(before) :]:
-            raise UserError(
-                f"{chat.where}: the chat template of policy.model drops or rewrites what the assistant says; what it "
-                f"makes of it is {after[len(before) :][:80]!r}; {_WAY_OUT}"
-            )
+            made = f"drops or rewrites what the assistant says; it makes of it {after[len(before) :][:80]!r}"
+            raise UserError(f"{chat.where}: the chat template of policy.model {made}; {_WAY_OUT}")
         spans.append((len(before), len(after)))
     return whole, spans
 
@@ -107,10 +100,9 @@ def _to_its_end(tokenizer: Any, ids: Sequence[int], span: Span, where: str) -> S
     special = _special(tokenizer)
     last = next((place for place in reversed(range(start, end)) if ids[place] in special), None)
     if last is None or tokenizer.decode(ids[last + 1 : end]).strip():
-        raise UserError(
-            f"{where}: the chat template of policy.model ends the assistant's turn with no special token, so that the "
-            "policy would not learn to stop: give a policy.chat_template that does, as with {{ eos_token }}"
-        )
+        what = "ends the assistant's turn with no special token, so that the policy would not learn to stop"
+        way_out = "give a policy.chat_template that does, as with {{ eos_token }}"
+        raise UserError(f"{where}: the chat template of policy.model {what}: {way_out}")
     return start, last + 1
 
 

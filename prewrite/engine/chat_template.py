@@ -1,5 +1,4 @@
-"""A request in the policy's chat template: a user turn that nothing forged, and nothing changed; perhaps a system
-turn before it."""
+"""A request in the policy's chat template: a user turn, not forged and not changed, perhaps a system turn before it."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,31 +27,23 @@ def render_request(
         if forged := control_token_in(system, tokenizer):
             raise UserError(f"rollout.system_prompt: it holds the control token {forged!r}; take it out")
         turns.insert(0, {"role": "system", "content": system})
-    how = {"add_generation_prompt": True, "tokenize": False}
-    text = apply_template(tokenizer, turns, how, chat_template_kwargs, where=where)
+    text = apply_template(tokenizer, turns, chat_template_kwargs, where, add_generation_prompt=True, tokenize=False)
     if system is not None and system.strip() not in text:
         raise UserError(
             "rollout.system_prompt: the chat template of policy.model drops or rewrites it; put it into the user turn "
             "(rollout.meta_instruction, or data.instruction_suffix in solving), or give a policy.chat_template"
         )
     if turn.strip() not in text:
-        raise UserError(
-            f"{where}: the chat template of policy.model drops or rewrites the instruction; what it makes of it ends "
-            f"in {text[-80:]!r}. Give a model whose template shows the user's turn as it is."
-        )
+        made = f"drops or rewrites the instruction; what it makes of it ends in {text[-80:]!r}"
+        way_out = "Give a model whose template shows the user's turn as it is."
+        raise UserError(f"{where}: the chat template of policy.model {made}. {way_out}")
     return tokenizer(text, add_special_tokens=False)["input_ids"]
 
 
 def apply_template(
-    tokenizer: Any,
-    turns: Sequence[Mapping[str, str]],
-    how: Mapping[str, Any],
-    chat_template_kwargs: Mapping[str, Any],
-    *,
-    where: str,
+    tokenizer: Any, turns: Sequence[Mapping[str, str]], chat_template_kwargs: Mapping[str, Any], where: str, **how: Any
 ) -> Any:
-    """What the tokenizer's `apply_chat_template` makes of the turns. UserError at `where` for a template that raises,
-    or does not end."""
+    """What the tokenizer's template makes of the turns. UserError at `where` for one that raises, or does not end."""
     try:
         with template_time(f"{where}: the chat template of policy.model"):
             return tokenizer.apply_chat_template(turns, **how, **chat_template_kwargs)
@@ -84,7 +75,5 @@ def read_template(given: str) -> str:
     try:
         return Path(given).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise UserError(
-            f"policy.chat_template: {given!r} holds no {{ }}, so it is no Jinja text, and as a file it cannot be read: "
-            f"{error}"
-        ) from error
+        rule = "holds no { }, so it is no Jinja text, and as a file it cannot be read"
+        raise UserError(f"policy.chat_template: {given!r} {rule}: {error}") from error

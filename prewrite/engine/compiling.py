@@ -14,10 +14,9 @@ def refuse_compiling_without_compiler(settings: PolicySettings) -> None:
     """UserError where layers are to be compiled and no compiler runs; costs little, so a run asks before it starts."""
     compiler = os.environ.get("CXX", "g++")  # the one that torch will call
     if settings.torch_compile and not compiler_runs(compiler):
-        raise UserError(
-            f"policy.torch_compile: torch needs a C++ compiler for it, and {compiler!r} does not run here: install it, "
-            "name another in the environment variable CXX, or set torch_compile to false"
-        )
+        way_out = "install it, name another in the environment variable CXX, or set torch_compile to false"
+        needs = f"torch needs a C++ compiler for it, and {compiler!r} does not run here"
+        raise UserError(f"policy.torch_compile: {needs}: {way_out}")
 
 
 def compiler_runs(compiler: str) -> bool:

@@ -22,6 +22,10 @@ def deepspeed_config(settings: PolicySettings, training: TrainingSettings, world
     # A lone rank has nothing to share out, and ZeRO-3's hooks cost the host as much as the model's own operations.
     is_lone = world.size == 1 and not settings.offload_optimizer
     stage = settings.zero_stage or (1 if is_lone or settings.load_in_4bit else 3)
+    betas = [training.adam_beta1, training.adam_beta2]
+    adam = {"lr": training.learning_rate, "betas": betas, "weight_decay": training.weight_decay, "fused": True}
+    # DeepSpeed's own Adam compiles an extension at the start.
+    adamw = {"type": "AdamW", "params": {**adam, "torch_adam": True}}
     return {
         # Micro-batches are counted by us (`Policy.backward`); for DeepSpeed every step is one.
         "train_micro_batch_size_per_gpu": training.per_device_train_batch_size,
@@ -43,21 +47,7 @@ def deepspeed_config(settings: PolicySettings, training: TrainingSettings, world
         # ZeRO-1 reduces once a step: the float32 sum, which it would otherwise round to bfloat16.
         **({"communication_data_type": "fp32"} if stage == 1 else {}),
         "gradient_clipping": training.max_grad_norm,
-        **(
-            {"zero_allow_untested_optimizer": True}
-            if training.optim == EIGHT_BITS
-            else {"optimizer": {"type": "AdamW", "params": _adam(training)}}
-        ),
-    }
-
-
-def _adam(training: TrainingSettings) -> dict[str, Any]:
-    return {
-        "lr": training.learning_rate,
-        "betas": [training.adam_beta1, training.adam_beta2],
-        "weight_decay": training.weight_decay,
-        "torch_adam": True,  # DeepSpeed's own Adam compiles an extension at the start
-        "fused": True,
+        **({"zero_allow_untested_optimizer": True} if training.optim == EIGHT_BITS else {"optimizer": adamw}),
     }
 
 
@@ -75,21 +65,15 @@ def refuse_too_large(training: TrainingSettings, masters: Iterable[Tensor]) -> N
     """UserError where bitsandbytes would count a rank's weights in 32 bits and come out wrong, without a word."""
     largest = max(master.numel() for master in masters)
     if training.optim == EIGHT_BITS and largest >= 2**31:
-        raise UserError(
-            f"training.optim=adamw_8bit: {largest:,} weights in one piece are more than bitsandbytes can count: set "
-            "policy.zero_stage to 3, whose pieces are smaller, or leave it out"
-        )
+        rule = f"{largest:,} weights in one piece are more than bitsandbytes can count"
+        way_out = "set policy.zero_stage to 3, whose pieces are smaller, or leave it out"
+        raise UserError(f"training.optim=adamw_8bit: {rule}: {way_out}")
 
 
 def refuse_no_bitsandbytes(settings: PolicySettings, training: TrainingSettings) -> None:
     """UserError where a setting needs bitsandbytes and it is not installed."""
-    asked = [
-        ("policy.load_in_4bit", settings.load_in_4bit),
-        ("training.optim=adamw_8bit", training.optim == EIGHT_BITS),
-    ]
-    needs = [name for name, is_asked in asked if is_asked]
+    asked = {"policy.load_in_4bit": settings.load_in_4bit, "training.optim=adamw_8bit": training.optim == EIGHT_BITS}
+    needs = [name for name, is_asked in asked.items() if is_asked]
     if needs and importlib.util.find_spec("bitsandbytes") is None:
-        raise UserError(
-            f"{' and '.join(needs)}: the package bitsandbytes is not installed: pip install -r requirements-qlora.txt, "
-            "or leave it out"
-        )
+        way_out = "pip install -r requirements-qlora.txt, or leave it out"
+        raise UserError(f"{' and '.join(needs)}: the package bitsandbytes is not installed: {way_out}")

@@ -44,11 +44,9 @@ def start(timeout_seconds: int = 1800) -> World:
     import deepspeed
 
     end_with_launcher()
-    os.environ.setdefault("RANK", "0")
-    os.environ.setdefault("WORLD_SIZE", "1")
-    os.environ.setdefault("LOCAL_RANK", "0")
-    os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
-    os.environ.setdefault("MASTER_PORT", str(free_port()))
+    alone = {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    for name, value in alone.items():
+        os.environ.setdefault(name, str(value))
     if torch.cuda.is_available():
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(device)
@@ -107,11 +105,9 @@ def together(phase: str) -> Iterator[None]:
         raise error
     if failed:
         rank, words, _ = failed[0]
-        raise RankFailure(
-            f"rank {rank} failed while {phase}: {words}",
-            exit_code=2 if all(by_user for _, by_user, _ in everyone) else 1,
-            elsewhere=_machine() not in [machine for _, _, machine in failed],
-        )
+        exit_code = 2 if all(by_user for _, by_user, _ in everyone) else 1
+        elsewhere = _machine() not in [machine for _, _, machine in failed]
+        raise RankFailure(f"rank {rank} failed while {phase}: {words}", exit_code, elsewhere=elsewhere)
 
 
 def _machine() -> str:

@@ -29,12 +29,8 @@ class ForcedChoice:
         if self.dialect == "regex":
             literal = [_REGEX_SIGNS.sub(r"\\\1", choice) for choice in self.choices]  # re.escape spells blanks oddly
             return {"regex": f"({'|'.join(literal)})"}
-        schema = {
-            "type": "object",
-            "properties": {_JSON_KEY: {"type": "string", "enum": list(self.choices)}},
-            "required": [_JSON_KEY],
-            "additionalProperties": False,
-        }
+        choice = {_JSON_KEY: {"type": "string", "enum": list(self.choices)}}
+        schema = {"type": "object", "properties": choice, "required": [_JSON_KEY], "additionalProperties": False}
         json_schema = {"name": "answer", "strict": True, "schema": schema}
         return {"response_format": {"type": "json_schema", "json_schema": json_schema}}
 

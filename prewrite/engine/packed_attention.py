@@ -120,8 +120,7 @@ _one_by_one: Any = torch.compiler.disable(_attend_one_by_one)
 
 
 def _plain_attention(query_ATD: Tensor, key_ASD: Tensor, value_ASD: Tensor, scaling: float | None) -> Tensor:
-    """[A, T, D], of T queries that are the last of S positions. On a CPU the formula itself trains faster than torch's
-    fused attention."""
+    """[A, T, D], of queries at the last T of S positions. On a CPU it trains faster than torch's fused attention."""
     shared_by = query_ATD.shape[0] // key_ASD.shape[0]
     key_ASD, value_ASD = (tensor.repeat_interleave(shared_by, dim=0) for tensor in (key_ASD, value_ASD))
     queries, size = query_ATD.shape[1:]
@@ -146,10 +145,8 @@ def refuse_packing(lm: Any) -> None:
     }
     has = sorted(name for name, is_there in own.items() if is_there)
     if has:
-        raise UserError(
-            f"policy.attn_implementation={PACKED!r} is plain causal attention, and that of {type(lm).__name__} has "
-            f"{', '.join(has)}: set it to 'sdpa' or 'eager'"
-        )
+        rule = f"is plain causal attention, and that of {type(lm).__name__} has {', '.join(has)}"
+        raise UserError(f"policy.attn_implementation={PACKED!r} {rule}: set it to 'sdpa' or 'eager'")
 
 
 AttentionInterface.register(PACKED, packed_attention)

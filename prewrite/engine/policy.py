@@ -87,8 +87,8 @@ def _logit_shape(config: Any) -> dict[str, float]:
 
 
 class Policy:
-    """The model being trained, whole or by an adapter, or, with trainable=False, a frozen copy of it (the reference of
-    the KL term). trained: the weights that training moves, by name."""
+    """The model being trained, whole or by an adapter, or, with trainable=False, the frozen reference of the KL term.
+    trained: the weights that training moves, by name."""
 
     def __init__(
         self,
@@ -245,8 +245,7 @@ class Policy:
 
     def mix_in(self, other: "Policy", share: float) -> None:
         """Moves these weights towards the other policy's: (1 - share) x own + share x other. A collective."""
-        pairs = zip(self.lm.parameters(), other.lm.parameters(), strict=True)
-        for own, theirs in pairs:
+        for own, theirs in zip(self.lm.parameters(), other.lm.parameters(), strict=True):
             with deepspeed.zero.GatheredParameters([theirs]), deepspeed.zero.GatheredParameters([own], modifier_rank=0):
                 if self.world.is_main or not self.is_partitioned:
                     own.data.lerp_(theirs.data.to(own.dtype), share)
@@ -282,13 +281,8 @@ def _origin(settings: PolicySettings) -> dict[str, Any]:
 def load_lm(settings: PolicySettings) -> Any:
     """The causal language model of a folder or hub name, as transformers loads it. Raises UserError."""
     try:
-        lm = AutoModelForCausalLM.from_pretrained(
-            settings.model,
-            dtype=DTYPES[settings.dtype],
-            attn_implementation=settings.attn_implementation,
-            **four_bits(settings),
-            **_origin(settings),
-        )
+        kind = {"dtype": DTYPES[settings.dtype], "attn_implementation": settings.attn_implementation}
+        lm = AutoModelForCausalLM.from_pretrained(settings.model, **kind, **four_bits(settings), **_origin(settings))
     except (OSError, ValueError, RecursionError, SafetensorError) as error:
         raise _no_model(settings, error) from error
     if settings.attn_implementation == PACKED:

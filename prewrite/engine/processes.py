@@ -62,18 +62,6 @@ class Guard:
                 os.close(self._reports)
         return self.returncode
 
-    def terminate(self) -> None:
-        """Asks it to end the command."""
-        self._signal(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """Ends the guard alone."""
-        self._signal(signal.SIGKILL)
-
-    def _signal(self, signum: signal.Signals) -> None:
-        if self.poll() is None:
-            _signal([self.pid], signum)
-
 
 def start_guarded(
     command: Sequence[str], *, env: Mapping[str, str], log: IO[bytes], grace: float = _GRACE_SECONDS
@@ -100,7 +88,8 @@ def start_guarded(
 
 def end_guarded(guard: Guard) -> None:
     """Ends the command and all its descendants: by SIGTERM, and after the grace by SIGKILL. Safe to call twice."""
-    guard.terminate()
+    if guard.poll() is None:
+        _signal([guard.pid], signal.SIGTERM)
     if guard.wait() < 0:  # the guard itself was killed, and has left its session behind
         _end_session(guard.pid, _GRACE_SECONDS)
 
@@ -130,18 +119,20 @@ def _watch(line: Sequence[int]) -> None:
     os.kill(os.getpid(), signal.SIGKILL)  # it waits for other ranks, where no handler runs
 
 
-def _parent(pid: int) -> int | None:
+def _stat(pid: int) -> list[str] | None:
+    """State, parent, group, session and more of a process, as proc(5) has them behind its name; None: it is gone."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return None
+
+
+def _parent(pid: int) -> int | None:
+    return int(stat[1]) if (stat := _stat(pid)) else None
 
 
 def _birth(pid: int) -> str | None:
     """When a process started, in the kernel's ticks; None where it has ended: a number is given to others again."""
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return None if state in "ZX" else rest[18]
-    return None
+    return stat[19] if (stat := _stat(pid)) and stat[0] not in "ZX" else None
 
 
 def _is_launcher(pid: int) -> bool:
@@ -158,13 +149,8 @@ def _guard(parent: int, grace: float, reports: int, command: Sequence[str]) -> N
     os.setsid()
     os.set_inheritable(reports, False)
     os.write(reports, f"{os.getpid()}\n".encode())
-    asked_to_end = False
-
-    def ask_to_end(signum: int, frame: object) -> None:
-        nonlocal asked_to_end
-        asked_to_end = True
-
-    signal.signal(signal.SIGTERM, ask_to_end)
+    asked_to_end: list[int] = []
+    signal.signal(signal.SIGTERM, lambda signum, _: asked_to_end.append(signum))
     child = subprocess.Popen(command)
     while child.poll() is None and not asked_to_end and born is not None and _birth(parent) == born:
         _wait(child, _POLL_SECONDS)
@@ -173,8 +159,7 @@ def _guard(parent: int, grace: float, reports: int, command: Sequence[str]) -> N
         _wait(child, grace)
     code = child.poll()
     _end_session(os.getsid(0), grace)
-    if code is None:
-        code = 1
+    code = 1 if code is None else code
     os.write(reports, str(code if code >= 0 else 128 - code).encode())  # Popen gives a signal as its negative number
 
 
@@ -201,13 +186,8 @@ def _wait(child: "subprocess.Popen[bytes]", seconds: float) -> None:
 
 def _session_members(session: int) -> list[int]:
     """Every other process of the session, zombies left out."""
-    members = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            state, _, _, its_session = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
-            if int(its_session) == session and state != "Z" and int(folder.name) != os.getpid():
-                members.append(int(folder.name))
-    return members
+    others = {int(folder.name) for folder in Path("/proc").glob("[0-9]*")} - {os.getpid()}
+    return [pid for pid in others if (stat := _stat(pid)) and int(stat[3]) == session and stat[0] != "Z"]
 
 
 if __name__ == "__main__":

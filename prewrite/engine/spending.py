@@ -43,11 +43,8 @@ class Spending:
     def used(self) -> dict[str, float]:
         """What counts against the limits, by limit."""
         stats = self.stats
-        return {
-            "requests": stats.requests,
-            "tokens": stats.prompt_tokens + stats.completion_tokens,
-            "cost": self.settings.task_cost(stats.prompt_tokens, stats.completion_tokens),
-        }
+        cost = self.settings.task_cost(stats.prompt_tokens, stats.completion_tokens)
+        return {"requests": stats.requests, "tokens": stats.prompt_tokens + stats.completion_tokens, "cost": cost}
 
     def allow(self, more: dict[str, float]) -> None:
         """What may be used beyond what is, by limit; inf = no limit."""

@@ -74,25 +74,21 @@ class Endpoint:
     async def _try(self, body: dict[str, Any], forced: ForcedChoice | None) -> Answer:
         started, tokens = time.perf_counter(), (0, 0)
         try:
-            status, headers, text = await self._reply(body)
+            async with asyncio.timeout(self.timeout):
+                status, headers, text = await self._send("POST", "/chat/completions", body)
             tokens = tokens_in(text)  # paid for, whatever else the reply is worth
             if status >= 400:
                 raise status_failure(status, headers, text, is_forced=forced is not None)
             answer = read_reply(text, forced, thinking_off=self._thinking_off)
             return replace(answer, prompt_tokens=tokens[0], completion_tokens=tokens[1])
-        finally:
-            self._spending.end(time.perf_counter() - started, *tokens)
-
-    async def _reply(self, body: dict[str, Any]) -> tuple[int, Mapping[str, str], str]:
-        try:
-            async with asyncio.timeout(self.timeout):
-                return await self._send("POST", "/chat/completions", body)
         except TimeoutError:
             raise CallFailed("timeout", f"no whole reply within {self.timeout:g} s", retry=True) from None
         except aiohttp.ClientResponseError as error:  # it did answer, though not in HTTP that can be read
             raise CallFailed("unreadable reply", str(error), retry=True) from None
         except (aiohttp.ClientError, OSError) as error:
             raise CallFailed("no connection", str(error) or type(error).__name__, retry=True) from None
+        finally:
+            self._spending.end(time.perf_counter() - started, *tokens)
 
     async def served_models(self) -> list[str]:
         """The names it serves; none where it cannot tell, since they only make a message better."""
@@ -114,21 +110,17 @@ class Endpoint:
                 max_field_size=_LONGEST_HEADER,
             )
         async with self._session.request(method, self.base_url + path, json=body, proxy=self._proxy) as reply:
-            return reply.status, reply.headers, self._without_key((await reply.read()).decode("utf-8", "replace"))
-
-    def _without_key(self, text: str) -> str:
-        return text.replace(self._api_key, "<key>") if self.api_key_env else text  # endpoints quote it in their errors
+            text = (await reply.read()).decode("utf-8", "replace")
+            text = text.replace(self._api_key, "<key>") if self.api_key_env else text  # endpoints quote it in errors
+            return reply.status, reply.headers, text
 
 
 def _read_key(api_key_env: str | None) -> str:
     if api_key_env is None:
         return "EMPTY"
-    key = os.environ.get(api_key_env, "").strip()
-    if not key:
-        raise UserError(
-            "task_model.api_key_env names an environment variable that is not set: export it (NAME=<the key>), or set "
-            "api_key_env to null for an endpoint without a key."
-        )
+    if not (key := os.environ.get(api_key_env, "").strip()):
+        way_out = "export it (NAME=<the key>), or set api_key_env to null for an endpoint without a key."
+        raise UserError(f"task_model.api_key_env names an environment variable that is not set: {way_out}")
     if not (key.isascii() and key.isprintable()):
         raise UserError(f"task_model.api_key_env: the key in {api_key_env} holds a line break or a letter no key has.")
     return key

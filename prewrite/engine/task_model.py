@@ -5,6 +5,7 @@ ask. A call that stays failed is data: an `Answer` with an error, never an excep
 """
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import logging
@@ -34,9 +35,8 @@ _CALLS_FOR_A_VERDICT = 20
 _FAILED_IN_A_ROW = 50
 
 
-class TaskModel:
-    """Asks the task model at `base_url`: the one that `settings` name, several that share the calls, or one started
-    for them.
+class TaskModel(contextlib.AbstractContextManager["TaskModel"]):
+    """Asks the task model at `base_url`, or at several that share the calls.
 
     `settings.timeout` is the deadline in seconds of one try of a call, its whole body included, so a call ends within
     (max_retries + 1) x timeout plus the waits between. seed: sample i of a query is drawn with seed + i; None leaves
@@ -89,9 +89,6 @@ class TaskModel:
     def base_url(self) -> str:
         return ", ".join(endpoint.base_url for endpoint in self._endpoints)
 
-    def __enter__(self) -> "TaskModel":
-        return self
-
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
@@ -110,8 +107,7 @@ class TaskModel:
     def keep_answers(self, path: Path, *, rank: int, ranks: int, state: Mapping[str, Any] | None = None) -> None:
         """Keeps every answer in the file from now on, and asks for none that is there (`prewrite.engine.answers`).
 
-        state: of the checkpoint that the run goes on from. Before the first `ask`. Raises UserError, also where choices
-        were forced in another way.
+        state: of the checkpoint that the run goes on from. Before the first `ask`. UserError: also another `dialect`.
         """
         if state is not None:
             if (before := state["dialect"]) != self.dialect:
@@ -132,8 +128,7 @@ class TaskModel:
         return state | {"dialect": self.dialect}
 
     def ask(self, calls: Sequence[Call], *, progress: _OnDone = None, on_answer: _OnAnswer = None) -> list[Answer]:
-        """The answers, in the order of the calls. `progress(done, total)` and `on_answer`, as each of them comes, run
-        in the task model's thread.
+        """The answers, in the order of the calls. `progress(done, total)` and `on_answer` run in its thread.
 
         Raises UserError once twice as many calls in a row as go at once (50 at least) stayed without a usable reply
         after all retries: the endpoint is gone, and the rest would only wait for it. A refusal is a reply. Not with
@@ -176,9 +171,7 @@ class TaskModel:
             return
         failed, most = self.stats.failed - self._judged.failed, self.settings.max_failure_share
         reasons = self.stats.failures - self._judged.failures
-        self._judged = TaskModelStats(
-            calls=self.stats.calls, failed=self.stats.failed, failures=self.stats.failures.copy()
-        )
+        self._judged = replace(self.stats, failures=self.stats.failures.copy())
         if failed > most * calls:
             kinds = ", ".join(f"{count} x {kind}" for kind, count in reasons.most_common(3))
             slow = "; where it is only slow, raise task_model.timeout or lower task_model.concurrency"
@@ -261,36 +254,31 @@ class TaskModel:
             if not self.stats.neutralised:
                 logger.warning("a query holds chat-control tokens; they are neutralised: %r", call.query[:200])
             self.stats.neutralised += 1
-        self._in_flight[key] = asyncio.create_task(self._ask_until_settled(key, body, call))
-
-    async def _ask_until_settled(self, key: bytes, body: dict[str, Any], call: Call) -> Answer:
-        answer = await self._settle(key, body, call)
-        if self.answer_log is not None:
-            self.answer_log.write(call, answer)
-        return answer
+        self._in_flight[key] = asyncio.create_task(self._settle(key, body, call))
 
     async def _settle(self, key: bytes, body: dict[str, Any], call: Call) -> Answer:
         try:
             endpoint = self._endpoints[key[0] % len(self._endpoints)]  # the same call always has the same endpoint
             answer = await endpoint.complete(body, self._forced(call), max_retries=self.settings.max_retries)
-        except CallFailed as failure:
-            if failure.kind == BUDGET_SPENT:
-                self.stats.refused += 1
-                self.stats.calls -= 1
-                return Answer(text=None, error=BUDGET_SPENT)
-            self.stats.failed += 1
-            self.stats.failures[failure.kind] += 1
-            self._last_failure = str(failure)
-            self._num_unreached = self._num_unreached + 1 if failure.retry else 0
-            return Answer(text=None, error=str(failure))
-        else:
             self._num_unreached = 0
             self._answers.add(key, answer)
             self._count_kept()
-            return answer
+        except CallFailed as failure:
+            answer = Answer(text=None, error=str(failure))
+            if failure.kind == BUDGET_SPENT:
+                self.stats.refused += 1
+                self.stats.calls -= 1
+            else:
+                self.stats.failed += 1
+                self.stats.failures[failure.kind] += 1
+                self._last_failure = str(failure)
+                self._num_unreached = self._num_unreached + 1 if failure.retry else 0
         finally:
             self.stats.calls += 1
             del self._in_flight[key]
+        if self.answer_log is not None:
+            self.answer_log.write(call, answer)
+        return answer
 
     def _count_kept(self) -> None:
         for answer in self._answers.take_due():
@@ -306,10 +294,9 @@ class TaskModel:
         if budget.max_cost is not None and budget.task_cost(1, 1):
             limited.append("max_cost")
         if limited and not self.spending.used()["tokens"]:
-            raise UserError(
-                f"budget.{limited[0]}: the endpoint {self.base_url} does not say how many tokens a call takes (its "
-                "reply has no `usage`), so that nothing could be held to it: limit budget.max_task_calls"
-            )
+            lacks = "does not say how many tokens a call takes (its reply has no `usage`)"
+            way_out = "nothing could be held to it: limit budget.max_task_calls"
+            raise UserError(f"budget.{limited[0]}: the endpoint {self.base_url} {lacks}, so that {way_out}")
 
     async def _shut_down(self) -> None:
         tasks = list(self._in_flight.values())

@@ -29,8 +29,7 @@ async def probe_endpoints(
 
     What is forced is a text that no model would say, so that an endpoint which ignores the field is found out. Returns
     the dialect, or None where none holds, which a warning tells: choices are then asked for in free text.
-    Raises UserError where an endpoint cannot be reached, refuses the key, does not serve the model, or its answer is
-    none.
+    Raises UserError where an endpoint cannot be reached, refuses the key, lacks the model, or its answer is none.
     """
     refusals: list[str] = []
     for dialect in DIALECTS if choices else ():
@@ -49,18 +48,15 @@ async def probe_endpoints(
             f"likely each label is: leave task_model.label_logprobs false with it. Tried: {'; '.join(refusals)}"
         )
     if choices:
-        logger.warning(
-            "the task model %r at %s cannot force a choice: labels are asked for and found in FREE TEXT, as with "
-            "task_model.scoring free_text. Tried: %s",
-            settings.model,
-            ", ".join(endpoint.base_url for endpoint in endpoints),
-            "; ".join(refusals),
-        )
+        asked = f"the task model {settings.model!r} at {', '.join(endpoint.base_url for endpoint in endpoints)}"
+        told = "labels are asked for and found in FREE TEXT, as with task_model.scoring free_text"
+        logger.warning("%s cannot force a choice: %s. Tried: %s", asked, told, "; ".join(refusals))
     return None
 
 
 async def _probe(endpoint: Endpoint, settings: TaskModelSettings, seed: int | None, forced: ForcedChoice | None) -> str:
     """How the endpoint shows that it does not force, "" where its answer is usable. UserError for all else."""
+    where = f"task model {settings.model!r} at {endpoint.base_url}"
     spare = {"max_tokens": settings.max_tokens + _SPARE_TOKENS} if forced else {}
     try:
         body = request_body(Call(PROBE_QUERY), settings.model_copy(update=spare), seed, forced)
@@ -70,23 +66,17 @@ async def _probe(endpoint: Endpoint, settings: TaskModelSettings, seed: int | No
     else:
         if forced and settings.label_logprobs and answer.choice_logprobs is None:
             raise UserError(
-                f"task model {settings.model!r} at {endpoint.base_url}: it forces a choice by {forced.dialect}, but "
-                "does not say how likely each label was: leave task_model.label_logprobs false with this endpoint, or "
-                "use vLLM's server."
+                f"{where}: it forces a choice by {forced.dialect}, but does not say how likely each label was: leave "
+                "task_model.label_logprobs false with this endpoint, or use vLLM's server."
             )
         return ""
     if forced and kind in _NOT_FORCED:
         return message
-    where = f"task model {settings.model!r} at {endpoint.base_url}"
     if kind == "no connection":
-        raise UserError(
-            f"{where}: nothing answers there ({message}). Start the endpoint or put task_model.base_url right."
-        )
+        raise UserError(f"{where}: nothing answers there ({message}). Start it, or put task_model.base_url right.")
     if kind in ("HTTP 401", "HTTP 403"):
-        raise UserError(
-            f"{where}: the endpoint refused the API key (task_model.api_key_env is {endpoint.api_key_env}). It said "
-            f"{message}"
-        )
+        key = f"the API key (task_model.api_key_env is {endpoint.api_key_env})"
+        raise UserError(f"{where}: the endpoint refused {key}. It said {message}")
     if kind == "HTTP 404":
         served = await endpoint.served_models()
         way_out = f"It serves: {', '.join(served[:10])}." if served else "base_url mostly ends in /v1."

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -102,19 +101,16 @@ class TaskServer:
         while not self._is_healthy():
             if self._guard.poll() is not None:
                 raise self._fault(f"ended while it started (exit code {self._guard.returncode}).")
-            if time.monotonic() - started > self.settings.startup_timeout:
-                limit = self.settings.startup_timeout
+            if time.monotonic() - started > (limit := self.settings.startup_timeout):
                 raise self._fault(f"was not healthy within {limit:g} s (task_model.startup_timeout).")
             time.sleep(_POLL_SECONDS)
         logger.info("the task model's server is up after %.0f s", time.monotonic() - started)
 
     def _is_healthy(self) -> bool:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a proxy is not for this machine
-        try:
-            with opener.open(f"http://127.0.0.1:{self.port}/health", timeout=2.0) as reply:
-                return reply.status == 200
-        except (urllib.error.URLError, OSError):
-            return False
+        with contextlib.suppress(OSError), opener.open(f"http://127.0.0.1:{self.port}/health", timeout=2.0) as reply:
+            return reply.status == 200
+        return False
 
     def _fault(self, what: str) -> UserError:
         server = f"the vLLM server that was started for task_model.model {self.settings.model!r}"
@@ -138,8 +134,7 @@ def open_task_model(
     log_path: of that server; None = a temporary file (every error quotes it).
     """
     with contextlib.ExitStack() as stack:
-        base_url = settings.base_url
-        if base_url is None:
+        if (base_url := settings.base_url) is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory()) if log_path is None else None
             server = TaskServer(settings, log_path=log_path or Path(str(folder), "task_server.log"))
             base_url = stack.enter_context(server).base_url
@@ -154,11 +149,8 @@ def _gpu_arguments(settings: TaskModelSettings) -> list[str]:
 
 
 def _server_environment(own: Mapping[str, str], settings: TaskModelSettings) -> dict[str, str]:
-    env = {
-        name: value
-        for name, value in own.items()
-        if name not in _NOT_INHERITED and not name.startswith("TORCHELASTIC_")
-    }
+    inherited = [name for name in own if name not in _NOT_INHERITED and not name.startswith("TORCHELASTIC_")]
+    env = {name: own[name] for name in inherited}
     # A trainer waits while it is answered: the server takes the core that vLLM would leave to others.
     env.setdefault("VLLM_CPU_NUM_OF_RESERVED_CPU", "0")
     env["VLLM_CPU_KVCACHE_SPACE"] = str(math.ceil(settings.kv_cache_gib or 1))  # vLLM reads whole GiB

@@ -14,8 +14,9 @@ from prewrite.tasks.control_tokens import neutralise_control_tokens
 from prewrite.types import Answer, Call
 
 # Sent where they are off too: vLLM and SGLang otherwise take them from the model repo's generation_config.json.
+_SAMPLING = ("temperature", "top_p", "max_tokens", "presence_penalty")
 _VLLM_SAMPLING = ("top_k", "min_p", "repetition_penalty")
-_OTHER_FIELDS = ("temperature", "top_p", "max_tokens", "presence_penalty", "frequency_penalty", "n", "seed")
+_OTHER_FIELDS = (*_SAMPLING, "frequency_penalty", "n", "seed")
 _RETRIED_STATUS = {408, 409, 429}
 _RETRY_AFTER_CAP = 120.0
 _TOP_LOGPROBS = 20  # as many as vLLM and hosted endpoints give
@@ -28,6 +29,7 @@ _CUT = {"length", "max_tokens", "model_length", "max_output_tokens", "max_length
 _WITHHELD = {"content_filter", "safety", "sensitive", "recitation", "prohibited_content", "blocklist", "refusal"}
 _TOO_LARGE = re.compile(r"too (?:large|long|high)|at most|maximum|exceed", re.IGNORECASE)
 _TOO_LONG = re.compile(r"context[ _](?:length|window|size)|context_length", re.IGNORECASE)
+_FREE_TEXT = "use scoring free_text with this endpoint"
 _SHORTER = (
     "lower task_model.max_tokens, leave long examples out by data.max_words, or raise the endpoint's own limit (of a "
     "server started here task_model.max_model_len)"
@@ -54,16 +56,8 @@ def request_body(
     messages = [{"role": "user", "content": neutralise_control_tokens(_encodable(call.query))}]
     if settings.system_prompt is not None:
         messages.insert(0, {"role": "system", "content": _encodable(settings.system_prompt)})
-    body: dict[str, Any] = {
-        "model": settings.model,
-        "messages": messages,
-        "temperature": settings.temperature,
-        "top_p": settings.top_p,
-        "max_tokens": settings.max_tokens,
-        "presence_penalty": settings.presence_penalty,
-        "frequency_penalty": 0.0,
-        "n": 1,
-    }
+    body: dict[str, Any] = {"model": settings.model, "messages": messages, "frequency_penalty": 0.0, "n": 1}
+    body |= {name: getattr(settings, name) for name in _SAMPLING}
     if seed is not None:
         body["seed"] = seed + call.sample_index
     if settings.vllm_fields:
@@ -114,8 +108,7 @@ def read_reply(text: str, forced: ForcedChoice | None, *, thinking_off: bool = F
             raise CallFailed("refusal", str(message["refusal"]), retry=False)
         content = _misplaced(message, finish_reason, thinking_off) or content
     if forced is not None:
-        choice = forced.read(content)
-        if choice is None:
+        if (choice := forced.read(content)) is None:
             raise _unforced(content, finish_reason, forced)
         content = choice
     pieces = first["logprobs"].get("content") if isinstance(first.get("logprobs"), dict) else None
@@ -135,19 +128,14 @@ def tokens_in(text: str) -> tuple[int, int]:
 def status_failure(status: int, headers: Mapping[str, str], text: str, *, is_forced: bool = False) -> CallFailed:
     """What a reply with status 4xx or 5xx means: 408, 409, 429 and 5xx are worth another try, other 4xx are not."""
     if is_forced and status in _REFUSED_STATUS and _FORCING_FIELDS.search(text):
-        return CallFailed(
-            "forced choice refused", f"use scoring free_text with this endpoint; it said: {text}", retry=False
-        )
+        return CallFailed("forced choice refused", f"{_FREE_TEXT}; it said: {text}", retry=False)
     if status in (400, 413, 422) and _TOO_LONG.search(text):
         return CallFailed("too long", f"{_SHORTER}; it said: {text}", retry=False)
     if status in (400, 422) and (way_out := _field_refused(text)):
         return CallFailed("field refused", f"{way_out}; it said: {text}", retry=False)
-    return CallFailed(
-        f"HTTP {status}",
-        text,
-        retry=status in _RETRIED_STATUS or status >= 500,
-        wait=retry_after_seconds(headers.get("retry-after"), now=time.time()),
-    )
+    may_pass = status in _RETRIED_STATUS or status >= 500
+    wait = retry_after_seconds(headers.get("retry-after"), now=time.time())
+    return CallFailed(f"HTTP {status}", text, retry=may_pass, wait=wait)
 
 
 def retry_after_seconds(value: str | None, *, now: float) -> float:
@@ -179,9 +167,8 @@ def _text_of(content: Any) -> str:
     parts = content if isinstance(content, list) else [] if content is None else [content]
     texts = []
     for part in parts:
-        kind, text = ("text", part) if isinstance(part, str) else ("", None)
-        if isinstance(part, dict):
-            kind, text = part.get("type", "text"), part.get("text")
+        part = {"text": part} if isinstance(part, str) else part
+        kind, text = (part.get("type", "text"), part.get("text")) if isinstance(part, dict) else ("", None)
         if kind in ("thinking", "reasoning"):
             continue
         if kind not in ("text", "output_text") or not isinstance(text, str):
@@ -215,12 +202,9 @@ def _misplaced(message: Mapping[str, Any], finish_reason: str | None, thinking_o
         return thoughts if isinstance(thoughts, str) else ""
     if finish_reason == "length":
         return ""
-    raise CallFailed(
-        "answer in reasoning_content",
-        "content is empty: start the server without its reasoning parser, or turn thinking off with "
-        f'chat_template_kwargs {{"enable_thinking": false}}; it said: {thoughts!r}',
-        retry=False,
-    )
+    way_out = "start the server without its reasoning parser, or turn thinking off with chat_template_kwargs"
+    detail = f'content is empty: {way_out} {{"enable_thinking": false}}; it said: {thoughts!r}'
+    raise CallFailed("answer in reasoning_content", detail, retry=False)
 
 
 def _count(value: Any) -> int:
@@ -251,8 +235,5 @@ def _field_refused(text: str) -> str:
 def _unforced(content: str, finish_reason: str | None, forced: ForcedChoice) -> CallFailed:
     if finish_reason == "length" and forced.is_begun_by(content):
         return CallFailed("choice cut off", f"{content!r} of {list(forced.choices)}: raise max_tokens", retry=False)
-    return CallFailed(
-        "forced choice ignored",
-        f"asked for one of {list(forced.choices)}, got {content!r}: use scoring free_text with this endpoint",
-        retry=False,
-    )
+    detail = f"asked for one of {list(forced.choices)}, got {content!r}: {_FREE_TEXT}"
+    return CallFailed("forced choice ignored", detail, retry=False)

@@ -42,9 +42,9 @@ def push(policy: Policy, sampler: Sampler, *, checksum: bool = False) -> Push:
     return Push(time.perf_counter() - start, int(moved["bytes"]), moved["checksum"] if checksum else None)
 
 
-def full_weights(module: nn.Module, bucket_numel: int = BUCKET_NUMEL) -> Iterator[tuple[str, Tensor]]:
+def full_weights(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """(name, whole tensor) of every weight, an adapter merged into those it is on; tied ones once. See `gathered`."""
-    return gathered(whole_weights(module), bucket_numel)
+    return gathered(whole_weights(module))
 
 
 def trained_weights(policy: Policy) -> Iterator[tuple[str, Tensor]]:
@@ -52,25 +52,24 @@ def trained_weights(policy: Policy) -> Iterator[tuple[str, Tensor]]:
     return gathered([alone(name, parameter) for name, parameter in policy.trained.items()])
 
 
-def gathered(weights: Sequence[Whole], bucket_numel: int = BUCKET_NUMEL) -> Iterator[tuple[str, Tensor]]:
+def gathered(weights: Sequence[Whole]) -> Iterator[tuple[str, Tensor]]:
     """(name, whole tensor) of the weights. A collective: exhaust it on each rank.
 
     Gathered in buckets sized by `ds_numel`, since a collective for each parameter costs more than the bytes it moves.
-    Below ZeRO-3 every rank holds them whole and there is nothing to gather. A yielded tensor must be copied or released
-    before the iterator is gone.
+    Below ZeRO-3 every rank holds them whole. A yielded tensor must be copied or released before the iterator is gone.
     """
-    for bucket in _buckets(weights, bucket_numel):
+    for bucket in _buckets(weights):
         with deepspeed.zero.GatheredParameters([part for weight in bucket for part in weight.parts]):
             for weight in bucket:
                 yield weight.name, weight.value()
 
 
-def _buckets(weights: Sequence[Whole], limit: int) -> Iterator[list[Whole]]:
+def _buckets(weights: Sequence[Whole]) -> Iterator[list[Whole]]:
     bucket: list[Whole] = []
     size = 0
     for weight in weights:
         numel = sum(getattr(part, "ds_numel", part.numel()) for part in weight.parts)
-        if bucket and size + numel > limit:
+        if bucket and size + numel > BUCKET_NUMEL:
             yield bucket
             bucket, size = [], 0
         bucket.append(weight)

@@ -32,14 +32,11 @@ _NUMBER = re.compile(
     r"(?<![\w.])[-−–]?(?:\d(?:[\d,]*\d)?(?:\.\d+(?:\.\.\.|…)?)?|\.\d+)(?:/\d+)?(?:\\?%)?"
     r"(?: (?:hundred|thousand|million|billion|trillion)\b)?"
 )
-_STATED_NUMBER = re.compile(
-    r"\b(?:is|are|was|equals|has|have|had|gets?|be|=)\s+(?:\\?\$|[€£¥₹])?(?=[-−–]?\d)", re.IGNORECASE
-)
+_STATED_NUMBER = re.compile(r"(?i)\b(?:is|are|was|equals|has|have|had|gets?|be|=)\s+(?:\\?\$|[€£¥₹])?(?=[-−–]?\d)")
 _REMARK_WORD = r"(?:out of|per|for|from|after|in|with|when|if|of|each|every|that|or|and|to)\b"
 _QUANTITY = re.compile(
-    rf"(?P<number>(?:\\?\$|[€£¥₹])?\s?{_NUMBER.pattern.partition(')')[2]})"
-    rf"(?P<unit>(?: ?(?!{_REMARK_WORD})[a-zA-Z°]+)?(?:,? (?:and )?\d+ [a-zA-Z]+)*)(?P<tail>.*)",
-    re.DOTALL,
+    rf"(?s)(?P<number>(?:\\?\$|[€£¥₹])?\s?{_NUMBER.pattern.partition(')')[2]})"
+    rf"(?P<unit>(?: ?(?!{_REMARK_WORD})[a-zA-Z°]+)?(?:,? (?:and )?\d+ [a-zA-Z]+)*)(?P<tail>.*)"
 )
 _UNIT_WORD = rf"(?!{_REMARK_WORD})°?[a-zA-Z]+(?:\^\d|[²³])?"
 _UNIT = re.compile(rf" (?:(?:square|sq|cubic|cu)\.? )?{_UNIT_WORD}(?:(?:/| per ){_UNIT_WORD})*")
@@ -52,28 +49,25 @@ _SENTENCE_END = re.compile(r"(?<=[\w)\]}%$*])[.!?](?=\s+[A-Z\W])|[。！？]")
 _FULL_STOP = re.compile(r"(?<!\.)\.$")
 _REASON = re.compile(r"[,;]?\s+\(?(?:because|since|as|which|where|car|porque|weil|denn|так как)\s")
 _NO_ANSWER = re.compile(
-    r"(?:[a-z]+\s+){0,2}?(?:between|(?:more|less|greater|fewer|larger|smaller|higher|lower|other)\s+than|at\s+(?:least|most)|"
-    r"over|under|above|below|up\s+to|either|neither|no\s+longer|never|hardly|far\s+from|anything\s+but|not(?!.*\b(?:but|rather)\b)|entre|zwischen"
-    r"|между)\b(?!\s*:)", re.IGNORECASE,
-)  # fmt: skip
+    r"(?i)(?:[a-z]+\s+){0,2}?(?:between|(?:more|less|greater|fewer|larger|smaller|higher|lower|other)\s+than|at\s+(?:least|most)"
+    r"|over|under|above|below|up\s+to|either|neither|no\s+longer|never|hardly|far\s+from|anything\s+but"
+    r"|not(?!.*\b(?:but|rather)\b)|entre|zwischen|между)\b(?!\s*:)"
+)
 _CHOICE_OF_NUMBERS = re.compile(r"\d\s+(?:or|to)\s+(?:\\?\$)?\d")
 _UNSETTLED = re.compile(
-    r"(?:\bbetween\s+\S+\s+and|\b(?:more|less|greater|fewer|larger|smaller|higher|lower) than|\bat (?:least"
-    r"|most))\s+(?:be\s+)?(?:\\?\$)?$",
-    re.IGNORECASE,
+    r"(?i)(?:\bbetween\s+\S+\s+and|\b(?:more|less|greater|fewer|larger|smaller|higher|lower) than|\bat (?:least|most))"
+    r"\s+(?:be\s+)?(?:\\?\$)?$"
 )
 _DENIED = re.compile(r"(?:\b(?:not|never)|n't)\s+(?:be\s+)?(?:\\?\$)?$", re.IGNORECASE)
-_HEDGE = re.compile(
-    r"(?:(?:about|approximately|around|roughly|nearly|exactly|simply|just|only|equal to)\s+)+", re.IGNORECASE
-)
+_HEDGE = re.compile(r"(?i)(?:(?:about|approximately|around|roughly|nearly|exactly|simply|just|only|equal to)\s+)+")
 _BARE_ANSWER = re.compile(r"[\\$\d(\[{+\-]|\S+$")
 _CURRENCIES = tuple("€£¥₹")
 _MOST_UNIT_WORDS = 2
-_BOLD_END = re.compile(r"(?:\*\*|__)([^*_\n]{1,80})(?:\*\*|__)[\s.!]*$")
+BOLD_END = re.compile(r"(?:\*\*|__)([^*_\n]{1,80})(?:\*\*|__)[\s.!]*$")
 _FAREWELL = re.compile(
-    r"(?<=[.!?$)*}\]\n])\s+(?:I hope|Hope this|Let me know|Please let me|Feel free|If you(?:'d| would| have| need)"
-    r"|Would you like|Do you want)\b(?!.*\n.)", re.DOTALL,
-)  # fmt: skip
+    r"(?s)(?<=[.!?$)*}\]\n])\s+(?:I hope|Hope this|Let me know|Please let me|Feel free|If you(?:'d| would| have| need)"
+    r"|Would you like|Do you want)\b(?!.*\n.)"
+)
 _SPACED_THOUSANDS = re.compile(r"(?<![\w.,])[1-9]\d{0,2}(?:[ \u00a0\u2009\u202f]\d{3})+(?![\w,])")
 _HAS_DECIMAL_COMMA = re.compile(r"(?i)(?!answer|####|答|解|正|답|คำ|jawab|jibu)")  # the languages of the other words
 _DECIMAL_COMMA = re.compile(r"^([-−]?\d+),(\d{1,2})(?![\d,])")
@@ -87,9 +81,8 @@ _PLAIN_FORMULA = re.compile(  # what _NUMBER would read a part of
     r"|[-−]?\d[\d.]* ?[×·x*] ?10(?:\^[({]?[-−]?\d+[)}]?|[⁻⁰¹²³⁴-⁹]+)"
     r"|\d{1,3}(?: ?: ?\d{1,3})+(?: ?[ap]\.?m\b)?"
     r"|(?P<letter>[a-z]) ?= ?[-−]?[\d./]+(?:,? (?:or|and) (?P=letter) ?= ?[-−]?[\d./]+)+"
-    r")(?![\w/])",
-    re.IGNORECASE,
-)
+    r")(?![\w/])", re.IGNORECASE,
+)  # fmt: skip
 _MARKDOWN = " \t\r*_`:=：、\u200b"
 _LONGEST_PLAIN_ANSWER = 300
 
@@ -108,7 +101,9 @@ def boxed_answers(reply: str) -> list[str]:
     if not boxes or last_is_open:
         return []
     first = len(boxes) - 1
-    while first > 0 and _are_joined(reply, boxes[first - 1][1], boxes[first][0]):
+    while first > 0 and boxes[first][0] - boxes[first - 1][1] <= _MAX_JOINED_GAP:
+        if not _JOINED.fullmatch(reply, boxes[first - 1][1], boxes[first][0]):
+            break
         first -= 1
     return [content for _, _, content in boxes[first:]]
 
@@ -132,8 +127,7 @@ def _boxes(reply: str) -> tuple[list[tuple[int, int, str]], bool]:
             end = closing[start] + 1
             content = reply[start + 1 : end - 1].strip()
         else:
-            unbraced = _UNBRACED_BOX.match(reply, start)
-            if unbraced is None:
+            if (unbraced := _UNBRACED_BOX.match(reply, start)) is None:
                 continue
             last_is_open = False
             content, end = unbraced.group().rstrip(".,;:"), unbraced.end()
@@ -154,11 +148,6 @@ def _closing_braces(text: str) -> dict[int, int]:
     return closing
 
 
-def _are_joined(text: str, end_of_one: int, start_of_next: int) -> bool:
-    gap_is_short = start_of_next - end_of_one <= _MAX_JOINED_GAP
-    return gap_is_short and _JOINED.fullmatch(text, end_of_one, start_of_next) is not None
-
-
 def stated_answer(reply: str) -> str | None:
     """The answer after the last "answer is", "Answer:" or "####", else the one that a reply without such words ends on.
 
@@ -171,8 +160,7 @@ def stated_answer(reply: str) -> str | None:
     if farewell := _FAREWELL.search(reply):
         reply = reply[: farewell.start()]
     reply = _SPACED_THOUSANDS.sub(lambda number: re.sub(r"\s", "", number.group()), reply)
-    phrase = _last(_ANSWER_PHRASE, reply)
-    if phrase:
+    if phrase := _last(_ANSWER_PHRASE, reply):
         rest = reply[phrase.end() :].lstrip(_MARKDOWN + "\n")[:_LONGEST_PLAIN_ANSWER]
         answer = _answer_in(_REASON.split(rest.split("\n", 1)[0], maxsplit=1)[0])
         if answer and _HAS_DECIMAL_COMMA.match(phrase.group()):
@@ -181,10 +169,9 @@ def stated_answer(reply: str) -> str | None:
     line = reply.rstrip().rpartition("\n")[2][-_LONGEST_PLAIN_ANSWER:].strip()
     if line == reply.strip() and _is_bare_answer(line):
         return _answer_in(line)
-    mark = _last(_CALCULATOR_MARK, line)
-    if mark:
+    if mark := _last(_CALCULATOR_MARK, line):
         return mark[1].strip()
-    bold = _BOLD_END.search(line)
+    bold = BOLD_END.search(line)
     stated = (_last_formula(bold[1]) or _answer_in(bold[1])) if bold else None
     return stated or _last_formula(line) or _last_number(line)
 
@@ -203,7 +190,7 @@ def _last_formula(line: str) -> str | None:
         return None
     if _NUMBER.search(line, last.end()):
         return None
-    if plain is not None and last is plain:
+    if plain and last is plain:
         return fraction_in_words(plain.group()) or plain.group().rstrip(".,")
     first = len(found) - 1
     while first > 0 and _JOINED.fullmatch(line, found[first - 1].end(), found[first].start()):
@@ -231,9 +218,9 @@ def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
 
 
 def _is_bare_answer(line: str) -> bool:
-    words = len(_PROSE_WORD.findall(_INLINE_MATH.sub(" ", line)))
     if (quantity := _QUANTITY.fullmatch(line)) and not quantity["tail"]:
         return True
+    words = len(_PROSE_WORD.findall(_INLINE_MATH.sub(" ", line)))
     return words == 0 or (words <= _MOST_UNIT_WORDS and _BARE_ANSWER.match(line) is not None)
 
 
@@ -242,8 +229,7 @@ def _answer_in(line: str) -> str | None:
     line = _HEDGE.sub("", _FULL_STOP.sub("", line.strip(_MARKDOWN)).strip(_MARKDOWN), count=1) if line else line
     if _NO_ANSWER.match(line):
         return None
-    formulas = list(_INLINE_MATH.finditer(line))
-    if formulas:
+    if formulas := list(_INLINE_MATH.finditer(line)):
         first = formulas[0].start() != 0 and len(formulas) - 1
         last = first + 1
         while last < len(formulas) and _JOINED.fullmatch(line, formulas[last - 1].end(), formulas[last].start()):
@@ -252,11 +238,11 @@ def _answer_in(line: str) -> str | None:
     words = len(_PROSE_WORD.findall(line))
     if words and _PLAIN_FORMULA.match(line) and (formula := _last_formula(line)):
         return formula
-    quantity = _QUANTITY.fullmatch(line)
-    if quantity and (tail := quantity["tail"]) and (_REMARK.match(tail) or not tail[0].isascii()):
-        return (quantity["number"] + quantity["unit"]).rstrip(",")
-    if quantity and not quantity["tail"]:
-        return line
+    if quantity := _QUANTITY.fullmatch(line):
+        if not (tail := quantity["tail"]):
+            return line
+        if _REMARK.match(tail) or not tail[0].isascii():
+            return (quantity["number"] + quantity["unit"]).rstrip(",")
     if words <= 1:
         return line or None
     if _CHOICE_OF_NUMBERS.search(line):

@@ -1,8 +1,8 @@
 """The one label that a reply in free text gives.
 
 A reply is folded, every label in it is found and marked as given, rejected or in doubt (`negation`), and then it is
-read in the order of what settles most: a box, bold at its end, a stated answer, the only label given, how the reply
-opens or ends, what is left over.
+read in the order of what settles most: a box, bold at its end, a stated answer, the only label given, how it opens or
+ends, what is left over.
 """
 
 import re
@@ -11,21 +11,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from prewrite.grading.extract import ANSWER_IS, ANSWER_WORDS, boxed_answers
+from prewrite.grading.extract import ANSWER_IS, ANSWER_WORDS, BOLD_END, boxed_answers
 from prewrite.grading.negation import DOUBT, GIVEN, JOINT, REJECTED, senses
 from prewrite.grading.reply import answer_part
 
 Label = TypeVar("Label", str, int)
 
+_INVISIBLE = "[\\u00ad\\u034f\\u061c\\u115f\\u180e\\u200b-\\u200f\\u202a-\\u202e\\u2060-\\u2064\\ufe00-\\ufe0f\\ufeff]"
 _FOLDS = (
-    (
-        re.compile(
-            "[\\u00ad\\u034f\\u061c\\u115f\\u180e\\u200b-\\u200f\\u202a-\\u202e\\u2060-\\u2064\\ufe00-\\ufe0f\\ufeff]"
-        ),
-        "",
-    ),
+    (re.compile(_INVISIBLE), ""),
     (re.compile("[\\u2010-\\u2015\\u2043\\u2212\\u2e3a\\u2e3b\\ufe58\\ufe63\\uff0d]"), "-"),
     (re.compile("[\\u2018\\u2019\\u201b\\u2032\\u02b9\\u02bc\\u00b4`](?=[a-zA-Z])"), "'"),
     (re.compile(r"[*`\"“”„«»]|\b_+|_+\b"), ""),
@@ -55,10 +51,9 @@ _STATES = re.compile(
     rf"(?:(?:{ANSWER_WORDS}|主题|主題|类别|類別|标签|標籤|情感|分类|分類|label|sentiment|category|class|topic|option|choice|prediction|rating|score|verdict|classification"
     rf"|output|result|conclusion|decision|pick)\)?(?:{ANSWER_IS}|\s+(?:would be|must be|should be)|\s*->)"
     r"|(?:(?<![\w'])(?:i|we)(?:'d| would| will|'ll|'m| am|'re)?|(?:^|[.!\n]))\s*(?:pick|choos|select|go(?:ing)? with"
-    r"|say|vot|answer|settl|opt|lean|decid|rat|classify|label|giv|scor|assign)(?:e|ing)?(?: (?:it|this)(?: \w+)?)?"
-    r"(?: (?:for|on|towards?))?"
-    r"|must be|has to be|(?:belong|fall|fit)s? (?:in|to|into|under)|(?:^|[.,;!?\n])\s*(?:so|thus|hence|therefore"
-    r"|(?:that |which )?leav(?:ing|es))\b[,:]?(?: it(?: is|'s))?"
+    r"|say|vot|answer|settl|opt|lean|decid|rat|classify|label|giv|scor|assign)(?:e|ing)?(?: (?:it"
+    r"|this)(?: \w+)?)?(?: (?:for|on|towards?))?|must be|has to be|(?:belong|fall|fit)s? (?:in|to|into|under)|(?:^"
+    r"|[.,;!?\n])\s*(?:so|thus|hence|therefore|(?:that |which )?leav(?:ing|es))\b[,:]?(?: it(?: is|'s))?"
     rf"|选择?|選){_FILLER}$"
 )
 _STATED_AFTER = re.compile(
@@ -81,16 +76,14 @@ _DETERMINER = re.compile(
 _LEAD_IN = r"(?:[^\n.:]{0,40}(?::|\bis\b)\s*)?"
 _OPENING = re.compile(r"\s*\W{0,3}" + _LEAD_IN + r"\W{0,3}")
 _END_OF_STATEMENT = re.compile(r"\s*[).:,;\]\n]|\s*-\s")
-_BOLD_END = re.compile(r"(?:\*\*|__)([^*_\n]{1,80})(?:\*\*|__)[\s.!]*$")
 _TAKEN_BACK = re.compile(
-    r"\b(?:wait|actually|hold on|hmm|scratch that|correction|on (?:second|closer|further)"
-    r"|re-?(?:read|consider|think|look)(?:ing)?|let me (?:re\w+|correct|fix)"
-    r"|take (?:that|it) back|i was wrong|my mistake|sorry)\b", re.IGNORECASE,
-)  # fmt: skip
+    r"(?i)\b(?:wait|actually|hold on|hmm|scratch that|correction|on (?:second|closer|further)|re-?(?:read|consider"
+    r"|think|look)(?:ing)?|let me (?:re\w+|correct|fix)|take (?:that|it) back|i was wrong|my mistake|sorry)\b"
+)
 _CORRECTED = re.compile(
-    r"(?:^|[.!?;,\n—–-])\s*(?:(?:but|no,?|oh,?) )?(?:wait|hold on|scratch that|correction|on (?:second thought"
-    r"|reflection)|my mistake|i was wrong|let me (?:re\w+|correct))\b", re.IGNORECASE,
-)  # fmt: skip
+    r"(?i)(?:^|[.!?;,\n—–-])\s*(?:(?:but|no,?|oh,?) )?(?:wait|hold on|scratch that|correction|on (?:second thought"
+    r"|reflection)|my mistake|i was wrong|let me (?:re\w+|correct))\b"
+)
 _SCALE_TOLD = re.compile(r"(?i)\bscale (?:of |from |running )*\d+ ?(?:to|-|through) ?\d+")
 _NUMBER_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _RATING_IN_WORDS = re.compile(rf"(?i)\b({'|'.join(_NUMBER_WORDS)})(?= (?:stars?|points?|out of)\b)")
@@ -100,12 +93,13 @@ _LONGEST_LEAD_IN = 80
 
 @dataclass(frozen=True)
 class _Mention:
-    """A label (None: a number on another scale) in a reply, and what the words around it make of it."""
+    """A label (None: a number on another scale) in a reply, how the words around it take it, and what they mean."""
 
     start: int
     end: int
-    label: object
+    label: Any
     sense: str
+    means: Any
 
 
 def find_label(text: str | None, labels: Sequence[Label]) -> Label | None:
@@ -134,38 +128,29 @@ def find_label(text: str | None, labels: Sequence[Label]) -> Label | None:
     reply = _fold(raw)
     mentions = _mentions(reply, tuple(labels))
     rejected = {mention.label for mention in mentions if mention.sense == REJECTED}
-    bold = _BOLD_END.search(raw)
+    bold = BOLD_END.search(raw)
     for part in (", ".join(boxed_answers(raw)), bold[1] if bold else ""):
         label = _only_label(_fold(part), tuple(labels)) if part else None
         if label is not None and label not in rejected:
-            return label  # pyright: ignore[reportReturnType]  # one of `labels`
+            return label
     stated = {mention.label for mention in mentions if mention.sense == GIVEN and _is_stated(reply, mention)}
-    if len(stated) == 1:
-        return stated.pop()  # pyright: ignore[reportReturnType]  # as above
     if stated:
-        return None
-    return _only_label(reply, tuple(labels))  # pyright: ignore[reportReturnType]  # as above
+        return stated.pop() if len(stated) == 1 else None
+    return _only_label(reply, tuple(labels))
 
 
-def _only_label(reply: str, labels: tuple) -> object:
+def _only_label(reply: str, labels: tuple) -> Any:
     """The label of a text that states none: the only one, the one it opens or ends with, the one left over."""
     mentions = _mentions(reply, labels)
-    meant = [(mention, _meant(mention, labels)) for mention in mentions]
-    given = {label for _, label in meant} - {None}
+    given = {mention.means for mention in mentions} - {None}
     rejected = {mention.label for mention in mentions if mention.sense == REJECTED}
     if len(given) == 1 and not given & rejected:
         return given.pop()
     if given:
-        decided = {_opening_label(reply, meant), _closing_label(reply, meant)} - {None}
+        decided = {_opening_label(reply, mentions), _closing_label(reply, mentions)} - {None}
         return decided.pop() if len(decided) == 1 else None
     left = [label for label in labels if label not in rejected]
     return left[0] if len(left) == 1 and all(mention.sense == REJECTED for mention in mentions) else None
-
-
-def _meant(mention: _Mention, labels: tuple) -> object:
-    if mention.sense == REJECTED and len(labels) == 2:
-        return labels[0] if mention.label == labels[1] else labels[1]
-    return mention.label if mention.sense == GIVEN else None
 
 
 def _fold(text: str) -> str:
@@ -184,7 +169,8 @@ def _mentions(reply: str, labels: tuple) -> list[_Mention]:
     for match in pattern.finditer(reply):
         if match["number"] is None:
             label = labels[int((match.lastgroup or "")[1:])]
-            if label == "A" and _opens_sentence(reply, match.start()) and _AFTER_ARTICLE.match(reply, match.end()):
+            opens_sentence = reply[max(0, match.start() - 3) : match.start()].rstrip(" ")[-1:] in ("", *".!?\n")
+            if label == "A" and opens_sentence and _AFTER_ARTICLE.match(reply, match.end()):
                 continue
             around = reply[max(0, match.start() - 12) : match.end() + 12]
             if match.group().lower() == "no" and _DETERMINER.search(around):
@@ -194,19 +180,17 @@ def _mentions(reply: str, labels: tuple) -> list[_Mention]:
         label, scale = numbers.get(Fraction(match["number"])), match["scale"]
         off_scale = scale is not None and (Fraction(scale) < _LEAST_SCALE or Fraction(scale) != max(numbers))
         may_be_negative = reply.endswith("- ", 0, match.start()) and -Fraction(match["number"]) in numbers.keys() - {0}
-        if off_scale or may_be_negative:
-            found.append((*match.span(), None))
-        elif label is not None:
-            found.append((*match.span(), label))
+        if off_scale or may_be_negative or label is not None:
+            found.append((*match.span(), None if off_scale or may_be_negative else label))
     marks = senses(reply.lower(), [(start, end) for start, end, _ in found])
-    return [
-        _Mention(start, end, label, mark if label is not None else DOUBT)
-        for (start, end, label), mark in zip(found, marks, strict=True)
-    ]
-
-
-def _opens_sentence(reply: str, start: int) -> bool:
-    return reply[max(0, start - 3) : start].rstrip(" ")[-1:] in ("", ".", "!", "?", "\n")
+    mentions = []
+    for (start, end, label), mark in zip(found, marks, strict=True):
+        sense = DOUBT if label is None else mark
+        means = label if sense == GIVEN else None
+        if sense == REJECTED and len(labels) == 2:
+            means = labels[0] if label == labels[1] else labels[1]
+        mentions.append(_Mention(start, end, label, sense, means))
+    return mentions
 
 
 @lru_cache(maxsize=64)
@@ -216,9 +200,8 @@ def _pattern(labels: tuple) -> tuple[re.Pattern[str], dict[Fraction, object]]:
     forms = {index: _fold(str(label)) for index, label in enumerate(labels)}
     may_drop = len(set(map(_bare, forms.values()))) == len(set(forms.values()))  # accents, as capitals often do
     numbers = {Fraction(form): labels[index] for index, form in forms.items() if _NUMERIC.fullmatch(form)}
-    words = sorted(
-        (index for index, form in forms.items() if not _NUMERIC.fullmatch(form)), key=lambda i: -len(forms[i])
-    )
+    words = [index for index, form in forms.items() if not _NUMERIC.fullmatch(form)]
+    words.sort(key=lambda index: -len(forms[index]))
     alternatives = [f"(?P<l{index}>{_label_pattern(forms[index], may_drop)})" for index in words]
     return re.compile("|".join([_NUMBER if numbers else "(?P<number>(?!))(?P<scale>)", *alternatives])), numbers
 
@@ -234,10 +217,8 @@ def _label_pattern(form: str, may_drop_accents: bool) -> str:
     if len(form) == 1 and not starts:
         return rf"(?:(?<!\w)|(?<=[是为為选選])){form}(?!\w)"
     if len(form) == 1 and form.isalpha():
-        other = form.swapcase()
-        return (
-            rf"{starts}{form}{ends}|(?<=\(){other}(?=\))|(?:\A|(?<=(?i:answer: ))|(?<=(?i:answer is ))){other}(?=\W*\Z)"
-        )
+        other, stated = form.swapcase(), r"(?:\A|(?<=(?i:answer: ))|(?<=(?i:answer is )))"
+        return rf"{starts}{form}{ends}|(?<=\(){other}(?=\))|{stated}{other}(?=\W*\Z)"
     parts = _SEPARATORS.split(form)
     joined = all(len(part) > 1 or part.isdigit() for part in parts)
     if "/" in form and all(len(part) > 2 for part in parts):  # Sci/Tech is also Science and Technology
@@ -251,25 +232,23 @@ def _label_pattern(form: str, may_drop_accents: bool) -> str:
 
 def _is_stated(reply: str, mention: _Mention) -> bool:
     before = reply[max(0, mention.start - _LONGEST_LEAD_IN) : mention.start].lower()
-    stated = _STATES.search(before) is not None and _STATEMENT_ENDS.match(reply, mention.end) is not None
-    return stated or _STATED_AFTER.match(reply, mention.end) is not None
+    stated = _STATES.search(before) and _STATEMENT_ENDS.match(reply, mention.end)
+    return bool(stated or _STATED_AFTER.match(reply, mention.end))
 
 
-def _opening_label(reply: str, meant: list[tuple[_Mention, object]]) -> object:
-    mention, label = meant[0]
-    opens = _OPENING.fullmatch(reply, 0, mention.start) and _END_OF_STATEMENT.match(reply, mention.end)
-    if len(meant) > 1 and JOINT.fullmatch(reply, mention.end, meant[1][0].start):
-        return None
-    ends, starts = [one.end for one, _ in meant], [one.start for one, _ in meant[1:]]
-    outside = " ".join(reply[end:start] for end, start in zip(ends, [*starts, len(reply)], strict=True))
-    if len(meant) > 1 and _TAKEN_BACK.search(outside):
+def _opening_label(reply: str, mentions: list[_Mention]) -> object:
+    first, *others = mentions
+    opens = _OPENING.fullmatch(reply, 0, first.start) and _END_OF_STATEMENT.match(reply, first.end)
+    starts = [*(mention.start for mention in others), len(reply)]
+    outside = " ".join(reply[mention.end : start] for mention, start in zip(mentions, starts, strict=True))
+    if others and (JOINT.fullmatch(reply, first.end, others[0].start) or _TAKEN_BACK.search(outside)):
         return None
     explanation = [word for word in re.findall(r"[^\W\d_]+", outside) if word.lower() not in ("or", "and")]
-    return label if opens and len(explanation) >= _LEAST_EXPLANATION else None
+    return first.means if opens and len(explanation) >= _LEAST_EXPLANATION else None
 
 
-def _closing_label(reply: str, meant: list[tuple[_Mention, object]]) -> object:
-    mention, label = meant[-1]
-    line_start = reply.rfind("\n", 0, mention.start) + 1
-    closes = line_start > 0 and _OPENING.fullmatch(reply, line_start, mention.start)
-    return label if closes and not re.search(r"\w", reply[mention.end :]) else None
+def _closing_label(reply: str, mentions: list[_Mention]) -> object:
+    last = mentions[-1]
+    line_start = reply.rfind("\n", 0, last.start) + 1
+    closes = line_start > 0 and _OPENING.fullmatch(reply, line_start, last.start)
+    return last.means if closes and not re.search(r"\w", reply[last.end :]) else None

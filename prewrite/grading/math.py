@@ -4,8 +4,7 @@ The answer is looked for in `extract`, compared here where both sides are plain 
 the worker processes of `pool`, which a completion can neither hang nor fill up nor make run code.
 
 Verdicts: True, False, or None = no verdict: the gold is empty or cannot be read (prose), or the batch's budget ran out
-before the answer was looked at. Whatever is wrong with the completion itself (nothing found, unreadable, too long, the
-deadline passed) is False.
+before the answer was looked at. Whatever is wrong with the completion (nothing found, unreadable, too long) is False.
 """
 
 import re
@@ -63,8 +62,7 @@ def grade_math(pairs: Iterable[tuple[str | None, str]], budget_s: float | None =
 def extract_math_answer(completion: str) -> str | None:
     """The final answer of a completion: what its last box holds, else what it states plainly, else None.
 
-    A last box that is cut off is no answer. See `extract.boxed_answers` for boxes that are empty, nested or joined, and
-    `extract.stated_answer`.
+    A last box that is cut off is no answer. See `boxed_answers` and `stated_answer` of `prewrite.grading.extract`.
     """
     reply = answer_part(completion)
     if boxes := boxed_answers(reply):

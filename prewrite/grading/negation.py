@@ -9,23 +9,20 @@ import re
 GIVEN, REJECTED, DOUBT = "given", "rejected", "doubt"
 
 _NO_CUE = re.compile(
-    r"\b(?:not (?:only|just|merely|simply|to mention|surprising\w*)"
-    r"|(?:no|without|beyond|leaves? no|not) (?:an?y? |the |all )?(?:\w+ (?:of an? |of )?)?"
-    r"(?:doubt|question|hesitation|reservations?|exception|ambiguity|denying|mistaking|mistake)"
-    r"|nothing (?:but|other than|short of|less than)|(?:cannot|can't|can not|couldn't|could not|hard to|impossible to)"
-    r" (?:possibly )?(?:deny|be denied|miss|help but|but|dispute|be (?:more|any(?!thing)|anything"
-    r" (?:but|other|except)))"
-    r"|(?:never|not|n't) fails? to|(?:(?:would|should|do|does|did)(?: not|n't)|never) hesitates?"
+    r"\b(?:not (?:only|just|merely|simply|to mention|surprising\w*)|(?:no|without|beyond|leaves? no|not) (?:an?y? |the "
+    r"|all )?(?:\w+ (?:of an? |of )?)?(?:doubt|question|hesitation|reservations?|exception|ambiguity|denying|mistaking"
+    r"|mistake)|nothing (?:but|other than|short of|less than)|(?:cannot|can't|can not|couldn't|could not|hard to"
+    r"|impossible to) (?:possibly )?(?:deny|be denied|miss|help but|but|dispute|be (?:more|any(?!thing)|anything (?:but"
+    r"|other|except)))|(?:never|not|n't) fails? to|(?:(?:would|should|do|does|did)(?: not|n't)|never) hesitates?"
     r"|if (?:i|we) (?:had|have|must)|if (?:forced|pressed|asked|anything))\b|不[仅僅但只错錯]|非常|毫?[无無]疑"
 )
 _SHORT_NOT = r"n't\b|\b(?:do|does|did|is|was|are|ca|wo|would|should|could)nt\b"
 _NOT = (
     r"\b(?:not|never|hardly|scarcely|barely|rarely|seldom|neither|nor|no longer|ain'?t|cannot|far from|impossible"
-    r"|rather than|instead of|as opposed to|unlike|nothing|anything but|nowhere near|less than|opposite of"
-    r"|(?:in|by|under|on) no (?:means|way|sense|respect|circumstances|account)"
-    r"|fail(?:s|ed)? to|without(?: (?:being|sounding|seeming))?|ni|noch|nem|né|ani|ни"
-    r"|nicht|kein(?:e[nmrs]?)?|niet|geen|ikke|inte|не|(?:n'|ne )\w+ (?:pas|plus|point|jamais)|no (?:es|era|parece|son)"
-    r"|não (?:é|era|parece)|non (?:è|era|sembra)"
+    r"|rather than|instead of|as opposed to|unlike|nothing|anything but|nowhere near|less than|opposite of|(?:in|by"
+    r"|under|on) no (?:means|way|sense|respect|circumstances|account)|fail(?:s|ed)? to|without(?: (?:being|sounding"
+    r"|seeming))?|ni|noch|nem|né|ani|ни|nicht|kein(?:e[nmrs]?)?|niet|geen|ikke|inte|не|(?:n'|ne )\w+ (?:pas|plus|point"
+    r"|jamais)|no (?:es|era|parece|son)|não (?:é|era|parece)|non (?:è|era|sembra)"
     rf"|(?:reject|exclud|eliminat|discard)\w*|rul(?:e|es|ed|ing) out)\b|{_SHORT_NOT}"
 )
 _BETWEEN = (
@@ -101,8 +98,7 @@ def senses(text: str, spans: list[tuple[int, int]]) -> list[str]:
         else:
             found.append(REJECTED if rejected_after else DOUBT if _denied_after(text, spans, index) else GIVEN)
     for first, last in _coordinated(text, spans):
-        after = _REJECTED_AFTER.match(text, spans[last][1])
-        if after and not (after["one"] or after["once"]):
+        if (after := _REJECTED_AFTER.match(text, spans[last][1])) and not (after["one"] or after["once"]):
             found[first:last] = [REJECTED] * (last - first)
         for index in range(first + 1, last + 1):
             if found[index] == GIVEN != found[first] and not _SINGULAR.match(text, spans[index][1]):

@@ -9,7 +9,6 @@ those that passed it again with a long one, as far as the budget lasts.
 """
 
 import atexit
-import enum
 import json
 import logging
 import os
@@ -23,6 +22,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import Literal
 
 FIRST_PROCESSOR_S = 0.4
 LAST_PROCESSOR_S = 1.0
@@ -38,15 +38,8 @@ Job = tuple[str, tuple[str, ...]]
 """(gold, answers of which one has to be right)"""
 
 
-class Failure(enum.Enum):
-    """Why a job has no verdict of a worker's."""
-
-    TOO_SLOW = enum.auto()
-    DIED = enum.auto()
-    NOT_REACHED = enum.auto()
-
-
-Outcome = bool | None | Failure
+Outcome = bool | None | Literal["too slow", "died", "not reached"]
+"""A worker's verdict, or why it has none."""
 
 
 class _Worker:
@@ -72,8 +65,8 @@ class _Worker:
         exit_code = process.wait() if line == b"" else None
         self.kill()
         if line is None:
-            return Failure.NOT_REACHED
-        return Failure.TOO_SLOW if exit_code == -signal.SIGPROF else Failure.DIED
+            return "not reached"
+        return "too slow" if exit_code == -signal.SIGPROF else "died"
 
     def start(self) -> "subprocess.Popen[bytes]":
         if self.process is not None and self.process.poll() is None:
@@ -87,15 +80,11 @@ class _Worker:
         return self.process
 
     def kill(self) -> None:
-        if self.process is None:
-            return
-        self.process.kill()
-        self.process.wait()
-        for pipe in (self.process.stdin, self.process.stdout):
-            assert pipe is not None
-            with suppress(BrokenPipeError):
-                pipe.close()
-        self.process = None
+        if self.process is not None:
+            self.process.kill()
+            with suppress(BrokenPipeError), self.process:
+                pass  # leaving the block closes its pipes and waits for it
+            self.process = None
 
     def _read_line(self, end: float) -> bytes | None:
         """One line, b"" if the process ended without one, None if `end` came first."""
@@ -108,8 +97,7 @@ class _Worker:
         while not line.endswith(b"\n"):
             if not poll.poll(max(0.0, end - time.monotonic()) * 1000):
                 return None
-            received = os.read(descriptor, 4096)
-            if not received:
+            if not (received := os.read(descriptor, 4096)):
                 return b""
             line += received
         return line
@@ -121,18 +109,23 @@ class WorkerPool:
     def __init__(self, size: int) -> None:
         self._workers = [_Worker() for _ in range(size)]
         self._idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
+        for worker in self._workers:
+            self._idle.put(worker)
         self._threads = ThreadPoolExecutor(size, thread_name_prefix="grading")
         self._starting = threading.Lock()
         self._started = False
 
     def grade(self, jobs: list[Job], budget_s: float) -> list[bool | None]:
         """The verdicts on the jobs: False for one that is too slow to grade, None for one that was not reached."""
-        self._start()
+        with self._starting:
+            if not self._started:
+                list(self._threads.map(_Worker.start, self._workers))
+                self._started = True
         end = time.monotonic() + budget_s
         outcomes = self._round(jobs, FIRST_PROCESSOR_S, end)
-        slow = [index for index, outcome in enumerate(outcomes) if outcome is Failure.TOO_SLOW]
+        slow = [index for index, outcome in enumerate(outcomes) if outcome == "too slow"]
         for index, outcome in zip(slow, self._round([jobs[i] for i in slow], LAST_PROCESSOR_S, end), strict=True):
-            outcomes[index] = outcome if outcome is not Failure.NOT_REACHED else Failure.TOO_SLOW
+            outcomes[index] = outcome if outcome != "not reached" else "too slow"
         return [self._verdict(job, outcome) for job, outcome in zip(jobs, outcomes, strict=True)]
 
     def close(self) -> None:
@@ -140,29 +133,21 @@ class WorkerPool:
         for worker in self._workers:
             worker.kill()
 
-    def _start(self) -> None:
-        with self._starting:
-            if not self._started:
-                list(self._threads.map(_Worker.start, self._workers))
-                for worker in self._workers:
-                    self._idle.put(worker)
-                self._started = True
-
     def _round(self, jobs: list[Job], processor_s: float, end: float) -> list[Outcome]:
         def ask(job: Job) -> Outcome:
             worker = self._idle.get()
             try:
-                return worker.ask(job, processor_s, end) if time.monotonic() < end else Failure.NOT_REACHED
+                return worker.ask(job, processor_s, end) if time.monotonic() < end else "not reached"
             finally:
                 self._idle.put(worker)
 
         return list(self._threads.map(ask, jobs))
 
     def _verdict(self, job: Job, outcome: Outcome) -> bool | None:
-        if outcome is Failure.DIED:
+        if outcome == "died":
             _log.warning("A grading worker died on the gold %.200r with the answers %.200r: no verdict.", *job)
-        if isinstance(outcome, Failure):
-            return False if outcome is Failure.TOO_SLOW else None
+        if isinstance(outcome, str):
+            return False if outcome == "too slow" else None
         return outcome
 
 

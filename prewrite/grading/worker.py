@@ -32,11 +32,9 @@ _PROSE_WORDS = 3
 
 def grade(gold: str, answers: list[str]) -> bool | None:
     """Whether one of the answers is the gold; None where the gold cannot be read and no answer repeats it."""
-    verdicts = [_grade_one(gold, answer) for answer in answers]
-    if True in verdicts:
+    verdicts = [_grade_one(gold, answer) for answer in answers or [""]]
+    if answers and True in verdicts:
         return True
-    if not answers:
-        return None if _grade_one(gold, "") is None else False
     return None if None in verdicts else False
 
 
@@ -91,8 +89,7 @@ def _math_verify(gold: str, answer: str) -> bool | None:
         config = [LatexExtractionConfig(boxed_match_priority=-1)]
         return parse(f"${text}$", extraction_config=config, fallback_mode="no_fallback", parsing_timeout=0)
 
-    gold_forms = read(gold)
-    if not gold_forms:
+    if not (gold_forms := read(gold)):
         return None
     return bool(answer) and verify(gold_forms, read(answer), timeout_seconds=0)
 

@@ -28,22 +28,24 @@ def _reward(
     asking: Asking | None = None,
     kind: Kind | None = None,
     columns: tuple[str, ...] = (),
+    name: str = "",
 ) -> Reward:
     kinds: tuple[Kind, ...] = (kind,) if kind else KINDS
     objectives: tuple[ObjectiveName, ...] = (objective,) if objective else ("rewrite", "solve")
-    return Reward(function.__name__, function, reach, asking, kinds, objectives, columns)
+    return Reward(name or function.__name__, function, reach, asking, kinds, objectives, columns)
 
 
+_NQ_ACCURACY = "accuracy_nq_open_instruction_prewrite_reward"
 _TABLE = (
     # of rewrites: range, objective, how the task model is asked, kind of task
-    _reward(rewriting.prewrite_accuracy_reward, (0, 1), "rewrite", ALONE),
-    _reward(rewriting.accuracy_math_reward, (0, 1), "rewrite", MINI_BATCH, "math"),
+    _reward(rewriting.accuracy, (0, 1), "rewrite", ALONE, name="prewrite_accuracy_reward"),
+    _reward(rewriting.accuracy, (0, 1), "rewrite", MINI_BATCH, "math", name="accuracy_math_reward"),
     _reward(rewriting.accuracy_math_reward_split, (0, 1), "rewrite", SUBJECT_BATCH, "math"),
     _reward(rewriting.template_accuracy_math_reward, (-1, 1), "rewrite", TEMPLATE, "math"),
-    _reward(rewriting.accuracy_classification_reward, (0, 1), "rewrite", MINI_BATCH, "classification"),
+    _reward(rewriting.accuracy, (0, 1), "rewrite", MINI_BATCH, "classification", name="accuracy_classification_reward"),
     _reward(rewriting.f1_classification_reward, (0, 1), "rewrite", MINI_BATCH, "classification"),
     _reward(rewriting.target_margin_reward, (0, 1), "rewrite", MINI_BATCH, "classification"),
-    _reward(rewriting.accuracy_nq_open_instruction_prewrite_reward, (0, 1), "rewrite", MINI_BATCH, "open_question"),
+    _reward(rewriting.accuracy, (0, 1), "rewrite", MINI_BATCH, "open_question", name=_NQ_ACCURACY),
     _reward(rewriting.f1_nq_open_instruction_prewrite_reward, (0, 1), "rewrite", MINI_BATCH, "open_question"),
     _reward(rewriting.length_penalty, (-1, 0), "rewrite"),
     # of solutions alone: they read the row's gold
@@ -68,12 +70,14 @@ def get_reward(name: str) -> Reward:
     asked on a mini-batch of examples; or it has TRL's signature (`prewrite.rewards.trl`).
     """
     if ":" in name:
-        return _own_reward(name)
+        function = own_function("reward", name)
+        if has_trl_signature(function):
+            return Reward(name, as_reward(name, function), columns=required_columns(name, function), takes_columns=True)
+        asks = "evaluations" in inspect.signature(function).parameters
+        return Reward(name, function, asking=MINI_BATCH if asks else None)
     if name not in REWARDS:
-        raise UserError(
-            f"{name!r} is no reward.{did_you_mean(name, REWARDS)} The rewards are {', '.join(REWARDS)}; your own "
-            "function is named package.module:function."
-        )
+        known = f"The rewards are {', '.join(REWARDS)}; your own function is named package.module:function."
+        raise UserError(f"{name!r} is no reward.{did_you_mean(name, REWARDS)} {known}")
     return REWARDS[name]
 
 
@@ -81,33 +85,25 @@ def check_objective(rewards: Sequence[Reward], objective: ObjectiveName) -> None
     """UserError for rewards that cannot score what the run trains on, and for two that read a rewrite differently."""
     for reward in rewards:
         if objective not in reward.objectives:
-            fitting = [name for name, known in REWARDS.items() if objective in known.objectives]
-            raise UserError(
-                f"reward_funcs: {reward.name} is of the objective {', '.join(reward.objectives)}, and this run trains "
-                f"on {objective}. Those that fit: {', '.join(fitting)}."
-            )
+            of = ", ".join(reward.objectives)
+            fitting = ", ".join(name for name, known in REWARDS.items() if objective in known.objectives)
+            rule = f"this run trains on {objective}. Those that fit: {fitting}."
+            raise UserError(f"reward_funcs: {reward.name} is of the objective {of}, and {rule}")
     by_use = {reward.asking.uses_examples: reward.name for reward in rewards if reward.asking}
     if len(by_use) > 1:
-        raise UserError(
-            f"reward_funcs: {by_use[False]} takes a rewrite as a whole question, {by_use[True]} as an instruction "
-            "before examples. A run does one of the two: leave one out."
-        )
+        clash = f"{by_use[False]} takes a rewrite as a whole question, {by_use[True]} as an instruction before examples"
+        raise UserError(f"reward_funcs: {clash}. A run does one of the two: leave one out.")
 
 
 def check_coverage(rewards: Sequence[Reward], tasks: Sequence[Task]) -> None:
     """UserError for a task on whose rows no reward is given but those that score every kind of task (form, length)."""
+    asking = [reward for reward in rewards if reward.asking is not None]
     for task in tasks:
-        asking = [reward for reward in rewards if reward.asking is not None]
         if asking and not any(task.kind in reward.kinds for reward in asking):
-            fitting = [
-                known.name
-                for known in _TABLE
-                if known.asking and known.asking.suits_any_row and task.kind in known.kinds
-            ]
-            raise UserError(
-                f"reward_funcs: none of {', '.join(reward.name for reward in asking)} scores the task {task.name}, "
-                f"which is of the kind {task.kind}. Add one of {', '.join(fitting)}."
-            )
+            suit_any_row = [known for known in _TABLE if known.asking and known.asking.suits_any_row]
+            fitting = ", ".join(known.name for known in suit_any_row if task.kind in known.kinds)
+            what = f"the task {task.name}, which is of the kind {task.kind}. Add one of {fitting}."
+            raise UserError(f"reward_funcs: none of {', '.join(reward.name for reward in asking)} scores {what}")
 
 
 def check_rows(
@@ -149,26 +145,17 @@ def score_completions(
     reward = get_reward(name)
     reward.check_parameters(parameters)
     if len(rows) != len(completions):
-        raise UserError(
-            f"score_completions: {len(completions)} completions and {len(rows)} rows; give one row for each."
-        )
+        raise UserError(f"score_completions: {len(completions)} completions and {len(rows)} rows; give one for each.")
     if reward.asking is not None and evaluations is None:
-        raise UserError(
-            f"reward {name} needs the task model's answers: give evaluations=, one for each completion (in a file the "
-            "column `verdicts`, as [true, false])."
-        )
+        way_out = "give evaluations=, one for each completion (in a file the column `verdicts`, as [true, false])."
+        raise UserError(f"reward {name} needs the task model's answers: {way_out}")
     if not tasks and (reward.kinds != KINDS or "tasks" in inspect.signature(reward.function).parameters):
         raise UserError(f"reward {name} reads the rows' tasks: give tasks= (in a file the column `dataset_name`).")
     samples = [Sample((), (), (), text, finish_reason="stop") for text in completions]
-    scores = reward.score(
-        samples,
-        [as_row(row, f"score_completions: row {number}", reward) for number, row in enumerate(rows, start=1)],
-        evaluations=evaluations or (),
-        tasks=tasks,
-        examples=examples,
-        rewrites=[clean_rewrite(text) for text in completions],
-        parameters=parameters,
-    )
+    own_rows = [as_row(row, f"score_completions: row {number}", reward) for number, row in enumerate(rows, start=1)]
+    asked = {"evaluations": evaluations or (), "tasks": tasks, "examples": examples}
+    rewrites = [clean_rewrite(text) for text in completions]
+    scores = reward.score(samples, own_rows, **asked, rewrites=rewrites, parameters=parameters)
     return [None if isinstance(score, Skip) else score for score in scores]
 
 
@@ -182,17 +169,6 @@ def as_row(row: Mapping[str, Any] | Example | InstructionRow, where: str, reward
     if target is None and (reward.objectives == ("solve",) or ":" in reward.name):  # one of the user's own may read it
         raise UserError(f"{where} has no 'answer'; a problem row has problem and answer.")
     golds = [""] if target is None else golds_of(target, f"{where}: 'answer'")
-    return Example(
-        id=str(row.get("id", where)),
-        fields={"problem": str(row.get("problem", ""))},
-        target=tuple(golds) if isinstance(target, list | tuple) else golds[0],
-        solution=row.get("solution"),
-    )
-
-
-def _own_reward(name: str) -> Reward:
-    function = own_function("reward", name)
-    if has_trl_signature(function):
-        return Reward(name, as_reward(name, function), columns=required_columns(name, function), takes_columns=True)
-    asks = "evaluations" in inspect.signature(function).parameters
-    return Reward(name, function, asking=MINI_BATCH if asks else None)
+    gold = tuple(golds) if isinstance(target, list | tuple) else golds[0]
+    fields = {"problem": str(row.get("problem", ""))}
+    return Example(str(row.get("id", where)), fields, gold, solution=row.get("solution"))

@@ -26,9 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit codes: 0, and 2 for a fault of the user's, told in one message."""
     parser = ArgumentParser("python -m prewrite.rewards", description=str(__doc__))
     parser.add_argument("name", nargs="?", help="a reward, or your own as package.module:function")
-    parser.add_argument(
-        "file", nargs="?", type=Path, help="JSONL, CSV or parquet: `completion`, `verdicts`, the row's columns"
-    )
+    columns = "JSONL, CSV or parquet: `completion`, `verdicts`, the row's columns"
+    parser.add_argument("file", nargs="?", type=Path, help=columns)
     parser.add_argument("--set", action="append", default=[], metavar="key=value", dest="parameters")
     parsed = parser.parse_args(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -48,16 +47,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def table() -> list[str]:
     """A line a reward: what it scores, its range, arguments and what it needs."""
-    rows = [("reward", "of", "range", "needs", "arguments")] + [
-        (
-            reward.name,
-            " or ".join({"rewrite": "rewrites", "solve": "solutions"}[name] for name in reward.objectives),
-            "{:g} to {:g}".format(*reward.range),
-            _needs(reward),
-            ", ".join(map(_argument, reward.parameters.values())) or "-",
-        )
-        for reward in REWARDS.values()
-    ]
+    rows = [("reward", "of", "range", "needs", "arguments")]
+    for reward in REWARDS.values():
+        of = " or ".join({"rewrite": "rewrites", "solve": "solutions"}[name] for name in reward.objectives)
+        arguments = ", ".join(map(_argument, reward.parameters.values())) or "-"
+        rows.append((reward.name, of, "{:g} to {:g}".format(*reward.range), _needs(reward), arguments))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
@@ -65,23 +59,17 @@ def table() -> list[str]:
 def tried(name: str, path: Path, parameters: Mapping[str, Any]) -> list[str]:
     """A line a row, its score and its completion, and the mean."""
     rows = read_rows(path)
-    texts = [_text(row.get("completion"), f"{path}: row {number}") for number, row in enumerate(rows, start=1)]
+    places = [f"{path}: row {number}" for number in range(1, len(rows) + 1)]
+    texts = [_text(row.get("completion"), place) for row, place in zip(rows, places, strict=True)]
     columns = [{key: value for key, value in row.items() if key not in ("completion", "verdicts")} for row in rows]
     reads = _READS.get(name, ())
-    given = [
-        _evaluation(row, text, reads, f"{path}: row {i}")
-        for i, (row, text) in enumerate(zip(rows, texts, strict=True), 1)
-    ]
+    given = [_evaluation(row, text, reads, place) for row, text, place in zip(rows, texts, places, strict=True)]
+    evaluations = given if any(given) else None
+    names = [str(row["dataset_name"]) for row in rows if "dataset_name" in row]
+    tasks = [get_task(task) for task in names] if len(names) == len(rows) else ()
+    no_examples = [()] * len(rows)
     scores = score_completions(
-        name,
-        texts,
-        columns,
-        evaluations=given if any(given) else None,
-        tasks=[get_task(str(row["dataset_name"])) for row in rows]
-        if all("dataset_name" in row for row in rows)
-        else (),
-        examples=[()] * len(rows),
-        **parameters,
+        name, texts, columns, evaluations=evaluations, tasks=tasks, examples=no_examples, **parameters
     )
     lines = [
         f"{'-' if score is None else format(score, '.4g'):>8}  {' '.join(text.split())[:_SHOWN]}"
@@ -110,9 +98,8 @@ def _evaluation(row: Mapping[str, Any], text: str, reads: Sequence[str], where: 
         raise UserError(f"{where}: `verdicts` is no list of true, false, null or objects ({error})") from error
     for verdict in verdicts:
         numbers = (verdict.f1, verdict.share, verdict.target_logprob)
-        if not all(number is None or type(number) in (int, float) for number in numbers) or not (
-            verdict.correct is None or isinstance(verdict.correct, bool)
-        ):
+        are_numbers = all(number is None or type(number) in (int, float) for number in numbers)
+        if not are_numbers or not isinstance(verdict.correct, bool | None):
             raise UserError(f"{where}: `verdicts`: `correct` is true, false or null, and `f1` a number")
         if verdict.correct is not None and any(getattr(verdict, field) in ("", None) for field in reads):
             raise UserError(f"{where}: `verdicts` must be objects with {', '.join(reads)} too, which the reward reads")

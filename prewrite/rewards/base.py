@@ -38,12 +38,10 @@ class Reward:
         rewrites: the samples' cleaned rewrites (`prewrite.asking.cleaning`).
     rows: instruction rows for rewriting; for solving, the problems themselves (`Example`).
     asking: how the task model is asked about the rewrite before. None: not at all.
-    kinds: the kinds of task whose rows it scores; on the others', and on rows that `asking` does not concern, it is not
-        called: NOT_MY_ROW.
+    kinds: of task whose rows it scores; on the others', and on those that `asking` does not concern, NOT_MY_ROW.
     objectives: what it can score: rewrites, or the policy's own solutions (rows are then problems).
     range: the least and the largest score; for the default parameters where they set it.
-    columns: what it reads in a row and cannot do without, beside what `asking` reads. takes_columns: a row may be a
-        mapping with whatever columns.
+    columns: what it must have in a row, beside what `asking` reads. takes_columns: a row may be a mapping of any.
     """
 
     name: str
@@ -58,11 +56,8 @@ class Reward:
     @property
     def parameters(self) -> dict[str, inspect.Parameter]:
         """Name -> default and type, as the function's signature says."""
-        return {
-            name: parameter
-            for name, parameter in inspect.signature(self.function).parameters.items()
-            if parameter.kind is inspect.Parameter.KEYWORD_ONLY and name not in _OFFERED
-        }
+        named = inspect.signature(self.function).parameters.items()
+        return {name: one for name, one in named if one.kind is one.KEYWORD_ONLY and name not in _OFFERED}
 
     def check_parameters(self, given: Mapping[str, Any]) -> None:
         """UserError for an unknown, missing or impossible parameter; costs nothing, so call it before a model loads."""
@@ -71,7 +66,11 @@ class Reward:
             if name not in known:
                 hint = did_you_mean(name, known) or " It has none."
                 raise UserError(f"reward {self.name}: {name!r} is no parameter of it.{hint}")
-            _check_type(f"reward {self.name}: {name}", value, known[name].annotation)
+            if (wanted := known[name].annotation) in (bool, int, float, str):
+                fits = isinstance(value, (int, float) if wanted is float else wanted)
+                if not fits or (isinstance(value, bool) and wanted is not bool):
+                    rule = f"it must be of the type {wanted.__name__}."
+                    raise UserError(f"reward {self.name}: {name} is {value!r}; {rule}")
         missing = [name for name, found in known.items() if found.default is found.empty and name not in given]
         if missing:
             raise UserError(f"reward {self.name}: the parameter {missing[0]!r} has no default and has to be given.")
@@ -103,19 +102,16 @@ class Reward:
 
     def _checked(self, scores: Any, wanted: int) -> list[Score]:
         """What a function returned, as scores. UserError where it is anything else."""
+        returned = f"reward {self.name}: it returned"
         try:
             given = list(scores)
         except TypeError:
-            raise UserError(
-                f"reward {self.name}: it returned a {type(scores).__name__}; it must be a list of scores."
-            ) from None
+            raise UserError(f"{returned} a {type(scores).__name__}; it must be a list of scores.") from None
         if len(given) != wanted:
-            raise UserError(f"reward {self.name}: it returned {len(given)} scores for {wanted} samples.")
+            raise UserError(f"{returned} {len(given)} scores for {wanted} samples.")
         for score in given:
             if not (_is_finite(score) or score is None or score is NOT_MY_ROW):
-                raise UserError(
-                    f"reward {self.name}: it returned {score!r}; a score is a finite number, None or NOT_MY_ROW."
-                )
+                raise UserError(f"{returned} {score!r}; a score is a finite number, None or NOT_MY_ROW.")
         return given
 
     def _concerns(self, row: InstructionRow | Example, task: Task | None) -> bool:
@@ -134,11 +130,3 @@ def _is_finite(score: object) -> bool:
         return isinstance(score, int | float) and math.isfinite(score)
     except OverflowError:  # an integer that no float holds
         return False
-
-
-def _check_type(where: str, value: Any, annotation: Any) -> None:
-    if annotation not in (bool, int, float, str):
-        return
-    fits = isinstance(value, (int, float) if annotation is float else annotation)
-    if not fits or (isinstance(value, bool) and annotation is not bool):
-        raise UserError(f"{where} is {value!r}; it must be of the type {annotation.__name__}.")

@@ -1,7 +1,7 @@
 """Rewards for the form of a completion: its tags, its box, its steps."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from prewrite.errors import UserError
 from prewrite.grading import boxed_answers
@@ -9,11 +9,11 @@ from prewrite.rewards.base import Score
 from prewrite.tasks.control_tokens import without_trailing_control_tokens
 from prewrite.types import Example, Sample
 
-STYLES = ("think_answer", "open_r1", "think_boxed")
-
 _TAG = re.compile(r"</?(?:think|answer)>")
 _THINK_THEN_ANSWER = re.compile(r"\s*<think>(.*)</think>\s*<answer>(.*)</answer>\s*", re.DOTALL)
 _TAGS_IN_ORDER = ["<think>", "</think>", "<answer>", "</answer>"]
+# Atomic up to the first inner tags: open-r1's own expression takes quadratic time on a text that repeats them.
+_OPEN_R1 = re.compile(r"(?sm)(?><think>\n.*?\n</think>\n<answer>\n).*?\n</answer>$")
 _STEP = re.compile(r"(Step \d+:|^\d+\.|\n-|\n\*|First,|Second,|Next,|Finally,)")
 
 
@@ -26,9 +26,13 @@ def format_reward(samples: Sequence[Sample], rows: Sequence[Example], *, style: 
     "think_boxed": a `<think>` part first, and after it a box that is not empty.
     Tags are in lower case; control tokens at the end are the decoder's and do not count.
     """
-    forms = {"think_answer": is_think_answer, "open_r1": is_open_r1, "think_boxed": is_think_boxed}
+    forms: dict[str, Callable[[str], bool]] = {
+        "think_answer": lambda text: _answer_of_think_answer(text) is not None,
+        "open_r1": is_open_r1,
+        "think_boxed": _is_think_boxed,
+    }
     if style not in forms:
-        raise UserError(f"reward format_reward: style is {style!r}; it must be one of {', '.join(STYLES)}.")
+        raise UserError(f"reward format_reward: style is {style!r}; it must be one of {', '.join(forms)}.")
     return [float(forms[style](without_trailing_control_tokens(sample.text))) for sample in samples]
 
 
@@ -37,11 +41,8 @@ def think_answer_format_reward(samples: Sequence[Sample], rows: Sequence[Example
 
     Range [0, 1]. An empty box is no box.
     """
-    scores: list[Score] = []
-    for sample in samples:
-        answer = _answer_of_think_answer(without_trailing_control_tokens(sample.text))
-        scores.append(0.0 if answer is None else 1.0 if boxed_answers(answer) else 0.5)
-    return scores
+    answers = [_answer_of_think_answer(without_trailing_control_tokens(sample.text)) for sample in samples]
+    return [0.0 if answer is None else 1.0 if boxed_answers(answer) else 0.5 for answer in answers]
 
 
 def tag_count_reward(samples: Sequence[Sample], rows: Sequence[Example]) -> list[Score]:
@@ -58,30 +59,16 @@ def reasoning_steps_reward(samples: Sequence[Sample], rows: Sequence[Example]) -
     return [min(1.0, len(_STEP.findall(sample.text)) / 3) for sample in samples]
 
 
-def is_think_answer(text: str) -> bool:
-    """One `<think>` part, one `<answer>` part, in this order, and nothing but white space around them."""
-    return _answer_of_think_answer(text) is not None
-
-
 def _answer_of_think_answer(text: str) -> str | None:
     match = _THINK_THEN_ANSWER.fullmatch(text) if _TAG.findall(text) == _TAGS_IN_ORDER else None
     return match.group(2) if match else None
 
 
 def is_open_r1(text: str) -> bool:
-    """Whether open-r1's ^<think>\n.*?\n</think>\n<answer>\n.*?\n</answer>$ (DOTALL, MULTILINE) matches at the start.
-
-    Searched by hand: the expression itself takes quadratic time on a text that repeats the inner tags.
-    """
-    opening, middle, closing = "<think>\n", "\n</think>\n<answer>\n", "\n</answer>"
-    position = text.find(middle, len(opening))
-    if not text.startswith(opening) or position < 0:
-        return False
-    start = position + len(middle)
-    return (text.endswith(closing) and text.rfind(closing) >= start) or text.find(closing + "\n", start) >= 0
+    """Whether open-r1's ^<think>\n.*?\n</think>\n<answer>\n.*?\n</answer>$ (DOTALL, MULTILINE) matches at the start."""
+    return _OPEN_R1.match(text) is not None
 
 
-def is_think_boxed(text: str) -> bool:
-    """A `<think>` part at the start, and after its end a box that is not empty."""
+def _is_think_boxed(text: str) -> bool:
     thinking, end, reply = text.partition("</think>")
     return bool(end) and thinking.lstrip().startswith("<think>") and bool(boxed_answers(reply))

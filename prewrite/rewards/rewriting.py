@@ -20,38 +20,26 @@ from prewrite.tasks.base import Task
 from prewrite.tasks.rows import own_examples
 from prewrite.types import Evaluation, Example, InstructionRow, Sample, Verdict
 
+Samples = Sequence[Sample]
+Rows = Sequence[InstructionRow]
 Evaluations = Sequence[Evaluation | None]
 WRONG_TAGS = -1.0
 MARGIN_SLOPE = 5.0  # steeper is nearer to right and wrong; measured in docs/choosing.md
-TINY = 1e-6
+TINY, STEEPEST = 1e-6, 50.0  # of log-odds and of what is squashed: exp of more than 700 overflows
 
 
-def prewrite_accuracy_reward(
-    samples: Sequence[Sample], rows: Sequence[InstructionRow], *, evaluations: Evaluations
-) -> list[Score]:
-    """1 if the answer to the rewrite alone, as the whole query, equals the row's `answer`, else 0. Range [0, 1].
+def accuracy(samples: Samples, rows: Rows, *, evaluations: Evaluations) -> list[Score]:
+    """Share of the mini-batch's examples that the task model gets right with the rewrite. Range [0, 1].
 
-    By math where the gold is math, else by normalised text (`prewrite.asking.alone`). The accuracy
-    reward of PRewrite (Kong et al. 2024), with one example a row.
+    Where the rewrite alone is the whole query it is 1 or 0: the accuracy reward of PRewrite (Kong et al. 2024).
     """
     return [_score(evaluation, _accuracy) for evaluation in evaluations]
 
 
-def accuracy_math_reward(
-    samples: Sequence[Sample], rows: Sequence[InstructionRow], *, evaluations: Evaluations
-) -> list[Score]:
-    """Share of the mini-batch's problems that the task model solves with the rewrite. Range [0, 1]."""
-    return [_score(evaluation, _accuracy) for evaluation in evaluations]
-
-
 def accuracy_math_reward_split(
-    samples: Sequence[Sample],
-    rows: Sequence[InstructionRow],
-    *,
-    evaluations: Evaluations,
-    examples: Sequence[Sequence[Example]],
+    samples: Samples, rows: Rows, *, evaluations: Evaluations, examples: Sequence[Sequence[Example]]
 ) -> list[Score]:
-    """`accuracy_math_reward` over the problems of the row's `subject` (and `level`) alone. Range [0, 1].
+    """`accuracy` over the problems of the row's `subject` (and `level`) alone. Range [0, 1].
 
     A mini-batch without a problem of the subject gives no verdict (draw it from `own_examples`).
     """
@@ -63,9 +51,9 @@ def accuracy_math_reward_split(
 
 
 def template_accuracy_math_reward(
-    samples: Sequence[Sample], rows: Sequence[InstructionRow], *, evaluations: Evaluations, rewrites: Sequence[str]
+    samples: Samples, rows: Rows, *, evaluations: Evaluations, rewrites: Sequence[str]
 ) -> list[Score]:
-    """`accuracy_math_reward` for a rewrite that is a template: its tags, {problem}, are filled by each example.
+    """`accuracy` of a rewrite that is a template: its tags, {problem}, are filled by each example.
 
     -1 where its brace tags are not the row's `tags`. Range [-1, 1].
     """
@@ -75,20 +63,11 @@ def template_accuracy_math_reward(
     ]
 
 
-def accuracy_classification_reward(
-    samples: Sequence[Sample], rows: Sequence[InstructionRow], *, evaluations: Evaluations
-) -> list[Score]:
-    """Share of the mini-batch's examples that get the right label. Range [0, 1]."""
-    return [_score(evaluation, _accuracy) for evaluation in evaluations]
-
-
-def target_margin_reward(
-    samples: Sequence[Sample], rows: Sequence[InstructionRow], *, evaluations: Evaluations
-) -> list[Score]:
+def target_margin_reward(samples: Samples, rows: Rows, *, evaluations: Evaluations) -> list[Score]:
     """How clearly a forced choice tells the right label from the others (`margins`), in the mean. Range [0, 1].
 
     Between right and wrong by how much, where accuracy knows only which. Needs `task_model.label_logprobs`; no verdict
-    where the endpoint does not say how likely a label is.
+    where the endpoint does not give them.
     """
     return [_score(evaluation, _margin) for evaluation in evaluations]
 
@@ -102,11 +81,11 @@ def margins(logprobs: Sequence[float | None]) -> list[float]:
     """
     known = [abs(_log_odds(one)) for one in logprobs if one is not None]
     scale = MARGIN_SLOPE / max(statistics.fmean(known), TINY) if known else 0.0
-    return [0.0 if one is None else 1 / (1 + math.exp(-scale * _log_odds(one))) for one in logprobs]
+    return [0.0 if one is None else 1 / (1 + math.exp(-max(scale * _log_odds(one), -STEEPEST))) for one in logprobs]
 
 
 def f1_classification_reward(
-    samples: Sequence[Sample], rows: Sequence[InstructionRow], *, evaluations: Evaluations, tasks: Sequence[Task]
+    samples: Samples, rows: Rows, *, evaluations: Evaluations, tasks: Sequence[Task]
 ) -> list[Score]:
     """Macro-F1 over the task's fixed labels, pooled over the mini-batch; no label = wrong. Range [0, 1].
 
@@ -118,33 +97,17 @@ def f1_classification_reward(
             raise UserError(f"reward f1_classification_reward: {min(unknown)!r} is none of the labels {list(labels)}.")
         return macro_f1([str(v.target) for v in verdicts], [v.prediction for v in verdicts], labels)
 
-    return [
-        _score(evaluation, partial(pooled, labels=task.labels))
-        for evaluation, task in zip(evaluations, tasks, strict=True)
-    ]
+    pairs = zip(evaluations, tasks, strict=True)
+    return [_score(evaluation, partial(pooled, labels=task.labels)) for evaluation, task in pairs]
 
 
-def accuracy_nq_open_instruction_prewrite_reward(
-    samples: Sequence[Sample], rows: Sequence[InstructionRow], *, evaluations: Evaluations
-) -> list[Score]:
-    """Share of the mini-batch's questions answered by an exact match with a gold. Range [0, 1]."""
-    return [_score(evaluation, _accuracy) for evaluation in evaluations]
-
-
-def f1_nq_open_instruction_prewrite_reward(
-    samples: Sequence[Sample], rows: Sequence[InstructionRow], *, evaluations: Evaluations
-) -> list[Score]:
+def f1_nq_open_instruction_prewrite_reward(samples: Samples, rows: Rows, *, evaluations: Evaluations) -> list[Score]:
     """Mean token F1 (the best over the golds) of the mini-batch's answers. Range [0, 1]."""
     return [_score(evaluation, lambda verdicts: _mean([v.f1 or 0.0 for v in verdicts])) for evaluation in evaluations]
 
 
 def length_penalty(
-    samples: Sequence[Sample],
-    rows: Sequence[InstructionRow],
-    *,
-    rewrites: Sequence[str],
-    free_length: int = 800,
-    max_length: int = 2400,
+    samples: Samples, rows: Rows, *, rewrites: Sequence[str], free_length: int = 800, max_length: int = 2400
 ) -> list[Score]:
     """0 up to `free_length` characters of the cleaned rewrite, then down in a straight line to -1 at `max_length`.
 
@@ -158,9 +121,8 @@ def length_penalty(
 def _score(evaluation: Evaluation | None, score: Callable[[Sequence[Verdict]], float | None]) -> float | None:
     if evaluation is None:
         return 0.0
-    if any(verdict.correct is None for verdict in evaluation.verdicts):
-        return None
-    return score(evaluation.verdicts)
+    has_all = all(verdict.correct is not None for verdict in evaluation.verdicts)
+    return score(evaluation.verdicts) if has_all else None
 
 
 def _accuracy(verdicts: Sequence[Verdict]) -> float | None:

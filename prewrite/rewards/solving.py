@@ -13,8 +13,6 @@ from prewrite.grading import grade_math, strip_thinking
 from prewrite.rewards.base import NOT_MY_ROW, Score
 from prewrite.types import Example, Sample
 
-MEASURES = ("ratio", "distance")
-
 
 def accuracy_reward(samples: Sequence[Sample], rows: Sequence[Example]) -> list[Score]:
     """1 if the completion's final answer equals the row's gold, else 0; None for a gold that cannot be read.
@@ -46,12 +44,9 @@ def cosine_scaled_reward(
     """
     if max_len < 1:
         raise UserError(f"reward cosine_scaled_reward: max_len={max_len} must be at least 1.")
-    right = (min_value_correct, max_value_correct)
-    wrong = (max_value_wrong, min_value_wrong)
+    ends = {1.0: (min_value_correct, max_value_correct), 0.0: (max_value_wrong, min_value_wrong)}
     return [
-        cosine_scaled(length_of(sample), max_len, *(right if accuracy else wrong))
-        if isinstance(accuracy, float)
-        else accuracy
+        cosine_scaled(length_of(sample), max_len, *ends[accuracy]) if isinstance(accuracy, float) else accuracy
         for sample, accuracy in zip(samples, accuracy_reward(samples, rows), strict=True)
     ]
 
@@ -70,14 +65,12 @@ def repetition_penalty_reward(
 ) -> list[Score]:
     """(1 - different n-grams / n-grams) x max_penalty; 0 for fewer than n words. Range [max_penalty, 0].
 
-    Words are split at white space, without case; a script without spaces is one word and is never punished. As
-    open-r1's, after Yeo et al. 2025.
+    Words are split at white space, without case; a script without spaces is never punished. As open-r1's (Yeo et al.
+    2025).
     """
     if max_penalty > 0 or ngram_size < 1:
-        raise UserError(
-            f"reward repetition_penalty_reward: max_penalty={max_penalty} must not be positive, and "
-            f"ngram_size={ngram_size} must be at least 1."
-        )
+        given = f"max_penalty={max_penalty} must not be positive, and ngram_size={ngram_size} must be at least 1."
+        raise UserError(f"reward repetition_penalty_reward: {given}")
     return [_repeated_share(sample.text, ngram_size) * max_penalty + 0.0 for sample in samples]  # no -0.0
 
 
@@ -97,10 +90,8 @@ def soft_overlong_punishment(
     Range [-1, 0]. DAPO (Yu et al. 2025), eq. 13.
     """
     if not 0 < soft_punish_cache <= max_completion_len:
-        raise UserError(
-            f"reward soft_overlong_punishment: soft_punish_cache={soft_punish_cache} must lie in "
-            f"(0, max_completion_len={max_completion_len}]."
-        )
+        rule = f"soft_punish_cache={soft_punish_cache} must lie in (0, max_completion_len={max_completion_len}]."
+        raise UserError(f"reward soft_overlong_punishment: {rule}")
     return [soft_overlong(length_of(sample), max_completion_len, soft_punish_cache) for sample in samples]
 
 
@@ -113,12 +104,12 @@ def levenshtein_reward(samples: Sequence[Sample], rows: Sequence[Example], *, me
     """How alike are what follows `</think>` and the row's `solution`, without white space around them? Range [0, 1].
 
     measure: "ratio", the Levenshtein package's (insertions and deletions only), or "distance" (`distance_likeness`).
-    Code points are compared as they are: a composed letter and its decomposed form differ. A row without a solution is
-    another reward's.
+    Code points are compared: a composed letter and its decomposed form differ. A row without a solution is another's.
     """
-    if measure not in MEASURES:
-        raise UserError(f"reward levenshtein_reward: measure is {measure!r}; it must be one of {', '.join(MEASURES)}.")
-    likeness = Levenshtein.ratio if measure == "ratio" else distance_likeness
+    measures = {"ratio": Levenshtein.ratio, "distance": distance_likeness}
+    if measure not in measures:
+        raise UserError(f"reward levenshtein_reward: measure is {measure!r}; it must be one of {', '.join(measures)}.")
+    likeness = measures[measure]
     return [
         NOT_MY_ROW if row.solution is None else likeness(strip_thinking(sample.text).strip(), row.solution.strip())
         for sample, row in zip(samples, rows, strict=True)

@@ -48,7 +48,8 @@ def as_reward(name: str, function: Callable[..., Any]) -> Callable[..., Sequence
         columns = [columns_of(row) for row in rows]
         prompts = [next((str(column[key]) for key in _READS if column.get(key)), "") for column in columns]
         texts = [sample.text for sample in samples]
-        given: dict[str, list[Any]] = {key: [column.get(key) for column in columns] for key in _all_keys(columns)}
+        keys = dict.fromkeys(key for column in columns for key in column if key not in _GIVEN)
+        given: dict[str, list[Any]] = {key: [column.get(key) for column in columns] for key in keys}
         given["prompts"] = [_message("user", text) for text in prompts] if in_messages else prompts
         given["completions"] = [_message("assistant", text) for text in texts] if in_messages else texts
         given["completion_ids"] = [list(sample.completion_ids) for sample in samples]
@@ -87,10 +88,6 @@ def _lacks(name: str, column: str, has: Mapping[str, Any]) -> str:
     gold = " (the gold is `answer`)" if "answer" in has else ""
     way_out = "Give it a default, or the rows the column."
     return f"reward {name}: it takes {column!r}, and the rows have {known}{gold}. {way_out}"
-
-
-def _all_keys(columns: Sequence[Mapping[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(key for column in columns for key in column if key not in _GIVEN))
 
 
 def _message(role: str, text: str) -> list[dict[str, str]]:

@@ -5,8 +5,9 @@ Everything that could grow without bound (powers, factorials, exponentials) is m
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from fractions import Fraction
+from functools import reduce
 
 from mpmath import mp
 
@@ -60,27 +61,17 @@ def checked(value: Value) -> Value:
         return value
     if mp.isnan(value):
         raise Undefined("nan")
-    if isinstance(value, mp.mpc) and value.imag == 0:
-        return value.real
-    return value
+    return value.real if isinstance(value, mp.mpc) and value.imag == 0 else value
 
 
-def add(values: list[Value]) -> Value:
-    """The sum, exact where all terms are."""
-    return _combined(operator.add, values)
+def combined(operation: Callable, values: Iterable[Value]) -> Value:
+    """The sum (operator.add) or the product (operator.mul), exact where all values are."""
 
+    def of_two(one: Value, other: Value) -> Value:
+        exact = isinstance(one, Fraction) and isinstance(other, Fraction)
+        return checked(operation(one, other) if exact else operation(as_mp(one), as_mp(other)))
 
-def multiply(values: list[Value]) -> Value:
-    """The product, exact where all factors are."""
-    return _combined(operator.mul, values)
-
-
-def _combined(operation: Callable, values: list[Value]) -> Value:
-    combined = values[0]
-    for value in values[1:]:
-        exact = isinstance(combined, Fraction) and isinstance(value, Fraction)
-        combined = checked(operation(combined, value) if exact else operation(as_mp(combined), as_mp(value)))
-    return combined
+    return reduce(of_two, values)
 
 
 def invert(value: Value) -> Value:
@@ -93,19 +84,19 @@ def invert(value: Value) -> Value:
 def power(base: Value, exponent: Value) -> Value:
     """base ^ exponent; the real root where the base is negative and the exponent's denominator odd."""
     if base == 0:
-        if not is_real(exponent) or as_mp(exponent).real <= 0:
-            raise Undefined("power of zero")
-        return Fraction(0)
+        if is_real(exponent) and as_mp(exponent).real > 0:
+            return Fraction(0)
+        raise Undefined("power of zero")
     if isinstance(exponent, Fraction) and isinstance(base, Fraction):
         if exponent.denominator == 1:
-            bits = max(abs(base.numerator), base.denominator).bit_length()
-            if abs(exponent) * (bits if abs(base) != 1 else 0) > MAX_BITS:
+            if abs(base) == 1:
+                return base ** int(exponent % 2)
+            if abs(exponent) * max(abs(base.numerator), base.denominator).bit_length() > MAX_BITS:
                 raise TooLarge("power")
-            return base ** int(exponent) if abs(base) != 1 else base ** int(exponent % 2)
+            return base ** int(exponent)
         if exponent.denominator % 2 == 1 and base < 0:
-            return multiply([Fraction(-1 if exponent.numerator % 2 else 1), power(-base, exponent)])
-        root = _exact_root(base, exponent.denominator)
-        if root is not None:
+            return combined(operator.mul, [Fraction(-1 if exponent.numerator % 2 else 1), power(-base, exponent)])
+        if (root := _exact_root(base, exponent.denominator)) is not None:
             return power(root, Fraction(exponent.numerator))
     magnitude = mp.log(mp.fabs(as_mp(base)))
     if mp.fabs(as_mp(exponent) * magnitude) > MAX_LOG_MAGNITUDE:
@@ -123,21 +114,14 @@ def _exact_root(value: Fraction, degree: int) -> Fraction | None:
 def _integer_root(value: int, degree: int) -> int | None:
     if degree == 2:
         root = math.isqrt(value)
-    elif value < 2:
-        root = value
     else:
         root = int(mp.nint(mp.root(value, degree))) if value.bit_length() < 3 * DIGITS else 0
     return root if root**degree == value else None
 
 
-def factorial(value: Value) -> Value:
-    """value! of a natural number up to `MAX_FACTORIAL`."""
-    return Fraction(math.factorial(_natural(value, MAX_FACTORIAL)))
-
-
-def binomial(n: Value, k: Value) -> Value:
-    """n over k, both natural numbers up to `MAX_FACTORIAL`."""
-    return Fraction(math.comb(_natural(n, MAX_FACTORIAL), _natural(k, MAX_FACTORIAL)))
+def of_naturals(function: Callable[..., int], *values: Value) -> Value:
+    """The integer that a function (math.factorial, math.comb) makes of natural numbers up to `MAX_FACTORIAL`."""
+    return Fraction(function(*(_natural(value, MAX_FACTORIAL) for value in values)))
 
 
 def _natural(value: Value, limit: int) -> int:
@@ -175,27 +159,6 @@ def log(value: Value, base: Value | None) -> Value:
     return mp.log(as_mp(value)) / mp.log(as_mp(base))
 
 
-def _exponential(value):
-    if mp.fabs(value) > MAX_LOG_MAGNITUDE:
-        raise TooLarge("exp")
-    return mp.exp(value)
-
-
-def _guarded(function: Callable) -> Callable:
-    def apply(value):
-        if mp.fabs(value) > MAX_LOG_MAGNITUDE:
-            raise TooLarge("function argument")
-        try:
-            result = function(value)
-        except (ZeroDivisionError, ValueError) as error:
-            raise Undefined(str(error)) from None
-        if not mp.isinf(result) and mp.fabs(result) > mp.mpf(10) ** (DIGITS - 10):
-            raise Undefined("pole")
-        return result
-
-    return apply
-
-
 _FUNCTIONS = {
     "sin": mp.sin, "cos": mp.cos, "tan": mp.tan, "cot": mp.cot, "sec": mp.sec, "csc": mp.csc, "arcsin": mp.asin,
     "arccos": mp.acos, "arctan": mp.atan, "sinh": mp.sinh, "cosh": mp.cosh, "tanh": mp.tanh, "coth": mp.coth,
@@ -217,22 +180,25 @@ def call(name: str, argument: Node, value_of: Callable) -> Value:
         return log(value, None)
     if value == 0 and name in ("sin", "tan", "arcsin", "arctan", "sinh", "tanh"):
         return Fraction(0)
-    return (_exponential if name == "exp" else _guarded(_FUNCTIONS[name]))(as_mp(value))
+    if mp.fabs(as_mp(value)) > MAX_LOG_MAGNITUDE:
+        raise TooLarge("function argument")
+    if name == "exp":
+        return mp.exp(as_mp(value))
+    try:
+        result = _FUNCTIONS[name](as_mp(value))
+    except (ZeroDivisionError, ValueError) as error:
+        raise Undefined(str(error)) from None
+    if not mp.isinf(result) and mp.fabs(result) > mp.mpf(10) ** (DIGITS - 10):
+        raise Undefined("pole")
+    return result
 
 
 def constant(name: str) -> Value:
     """The value of a constant node's name. Raises Unreadable for one that is no number (a set)."""
-    if name == "inf":
-        return mp.inf
-    values = {"pi": lambda: +mp.pi, "e": lambda: +mp.e, "i": lambda: mp.mpc(0, 1)}
+    values = {"inf": mp.inf, "pi": +mp.pi, "e": +mp.e, "i": mp.mpc(0, 1)}
     if name not in values:
         raise Unreadable(name)
-    return values[name]()
-
-
-def absolute(value: Value) -> Value:
-    """The absolute value."""
-    return abs(value) if isinstance(value, Fraction) else mp.fabs(value)
+    return values[name]
 
 
 def determinant(rows: tuple[tuple[Node, ...], ...], value_of: Callable) -> Value:
@@ -242,8 +208,8 @@ def determinant(rows: tuple[tuple[Node, ...], ...], value_of: Callable) -> Value
         raise Unreadable("determinant")
     if size == 1:
         return value_of(rows[0][0])
-    minors = (tuple(row[:column] + row[column + 1 :] for row in rows[1:]) for column in range(size))
-    return add([
-        multiply([Fraction((-1) ** column), value_of(rows[0][column]), determinant(minor, value_of)])
-        for column, minor in enumerate(minors)
-    ])  # fmt: skip
+    terms = []
+    for column, cell in enumerate(rows[0]):
+        minor = determinant(tuple(row[:column] + row[column + 1 :] for row in rows[1:]), value_of)
+        terms.append(combined(operator.mul, [Fraction((-1) ** column), value_of(cell), minor]))
+    return combined(operator.add, terms)

@@ -11,29 +11,22 @@ Decisions where graders differ:
 from collections.abc import Iterator
 from itertools import product
 
-from prewrite.grading.expressions.relations import (
-    FLIPPED,
-    INFINITY,
-    as_less,
-    constant_factor,
-    difference,
-    is_name,
-    is_quantity,
-    solution_set,
-)
+from prewrite.grading.expressions import relations
 from prewrite.grading.expressions.scalars import same_scalar
 from prewrite.grading.expressions.tree import Node, Unreadable, number, symbols_of
 from prewrite.grading.expressions.words import number_in_words
 
 _MAX_SIGN_CHOICES = 3
-_REAL_LINE: Node = ("tuple", "(", (("neg", INFINITY), INFINITY), ")")
+_REAL_LINE: Node = ("tuple", "(", (("neg", relations.INFINITY), relations.INFINITY), ")")
 _NO_VALUE: Node = ("set", ())
 _MEANINGS: dict[str, Node] = {
     **dict.fromkeys(("all real numbers", "all reals", "real numbers"), _REAL_LINE),
     **dict.fromkeys(("empty set", "no solution", "no solutions", "no real solutions"), _NO_VALUE),
 }
-_PERCENT_WORDS = ("percent", "percentage", "pct", "per cent")
-_DEGREE_WORDS = ("degree", "degrees", "deg")
+_SIGN_WORDS = {
+    **dict.fromkeys(("percent", "percentage", "pct", "per cent"), "percent"),
+    **dict.fromkeys(("degree", "degrees", "deg"), "degree"),
+}
 _COLLECTIONS = ("list", "set", "tuple", "union", "matrix")
 
 
@@ -75,15 +68,12 @@ def _simplified(node: Node) -> Node:
         return _NO_VALUE
     if node[0] == "unit":
         inner = _simplified(node[1])
-        words = node[2].strip(". ").lower()
-        if words in _PERCENT_WORDS or words in _DEGREE_WORDS:
-            return ("percent" if words in _PERCENT_WORDS else "degree", inner)
+        if sign := _SIGN_WORDS.get(node[2].strip(". ").lower()):
+            return (sign, inner)
         return inner if inner[0] in _COLLECTIONS else ("unit", inner, node[2])
     if node[0] == "neg" and node[1][0] in ("percent", "degree"):
         return (node[1][0], ("neg", node[1][1]))
-    if node[0] in ("neg", "mul"):
-        return _scaled_matrix(node)
-    return node
+    return _scaled_matrix(node) if node[0] in ("neg", "mul") else node
 
 
 def _scaled_matrix(node: Node) -> Node:
@@ -114,13 +104,8 @@ def _same_time(gold: Node, answer: Node) -> bool:
     return times[0] == times[1] or (gold[1:4] == answer[1:4] and "" in (gold[4], answer[4]))
 
 
-# Plus-minus
-
-
 def _sign_choices(node: object) -> int:
-    if not isinstance(node, tuple):
-        return 0
-    return (node[:1] == ("pm",)) + sum(map(_sign_choices, node))
+    return (node[:1] == ("pm",)) + sum(map(_sign_choices, node)) if isinstance(node, tuple) else 0
 
 
 def _signed(node: Node) -> Iterator[tuple[Node, ...]]:
@@ -145,27 +130,25 @@ def _with_signs(node, signs: Iterator[bool]):
     return tuple(_with_signs(child, signs) for child in node)
 
 
-# Equations and inequalities
-
-
 def _same_relation(gold: Node, answer: Node) -> bool:
     if gold[0] != "rel" or answer[0] != "rel":
         relation, other = (gold, answer) if gold[0] == "rel" else (answer, gold)
         if set(relation[1]) != {"="}:
-            solutions = solution_set(relation)
+            solutions = relations.solution_set(relation)
             return solutions is not None and same_answer(solutions[1], other)
         left, right = relation[2][0], relation[2][-1]
-        names_the_answer = is_name(left) if relation is gold else is_quantity(left) or _same_sides(relation)
-        return names_the_answer and (same_answer(right, other) if relation is gold else same_answer(other, right))
+        if relation is gold:
+            return relations.is_name(left) and same_answer(right, other)
+        return (relations.is_quantity(left) or _same_sides(relation)) and same_answer(other, right)
     if set(gold[1]) == set(answer[1]) == {"="}:
         return _same_equation(gold, answer)
-    gold_solutions, solutions = solution_set(gold), solution_set(answer)
+    gold_solutions, solutions = relations.solution_set(gold), relations.solution_set(answer)
     if gold_solutions and solutions:
         return gold_solutions[0] == solutions[0] and same_answer(gold_solutions[1], solutions[1])
     if len(gold[1]) != 1 or len(answer[1]) != 1:
         return _same_chain(gold, answer)
-    (gold_sign, gold_side), (sign, side) = as_less(gold), as_less(answer)
-    factor = constant_factor(gold_side, side)
+    (gold_sign, gold_side), (sign, side) = relations.as_less(gold), relations.as_less(answer)
+    factor = relations.constant_factor(gold_side, side)
     return gold_sign == sign and factor is not None and (factor > 0 or sign == "!=")
 
 
@@ -173,17 +156,18 @@ def _same_equation(gold: Node, answer: Node) -> bool:
     gold_left, gold_right, left, right = gold[2][0], gold[2][-1], answer[2][0], answer[2][-1]
     if gold_left == left:
         return same_answer(gold_right, right)
-    if is_name(gold_left) and not symbols_of(left) and left[0] != "text" and _same_sides(answer):
+    if relations.is_name(gold_left) and not symbols_of(left) and left[0] != "text" and _same_sides(answer):
         return same_answer(gold_right, right)
     if any(side[0] in (*_COLLECTIONS, "text") or _sign_choices(side) for side in (gold_left, gold_right, left, right)):
         return False
-    return constant_factor(difference(gold_left, gold_right), difference(left, right)) is not None
+    gold_side, side = relations.difference(gold_left, gold_right), relations.difference(left, right)
+    return relations.constant_factor(gold_side, side) is not None
 
 
 def _same_chain(gold: Node, answer: Node) -> bool:
     if len(gold[1]) != len(answer[1]):
         return False
-    turned = ("rel", tuple(FLIPPED.get(sign, sign) for sign in reversed(answer[1])), answer[2][::-1])
+    turned = ("rel", tuple(relations.FLIPPED.get(sign, sign) for sign in reversed(answer[1])), answer[2][::-1])
     return any(gold[1] == other[1] and all(map(same_answer, gold[2], other[2])) for other in (answer, turned))
 
 
@@ -192,16 +176,11 @@ def _same_sides(relation: Node) -> bool:
     return all(same_answer(relation[2][-1], side) for side in relation[2][:-1])
 
 
-# Collections
-
-
 def _same_collection(gold: Node, answer: Node) -> bool:
     kinds = {gold[0], answer[0]}
     if kinds == {"matrix"}:
-        shapes_match = [len(row) for row in gold[1]] == [len(row) for row in answer[1]]
-        return shapes_match and all(
-            _same_ordered(gold_row, row) for gold_row, row in zip(gold[1], answer[1], strict=True)
-        )  # fmt: skip
+        sizes, given = ([len(row) for row in node[1]] for node in (gold, answer))
+        return sizes == given and all(map(_same_ordered, gold[1], answer[1]))
     if "tuple" in kinds and "union" not in kinds:
         return _same_tuple(gold, answer)
     if "matrix" in kinds:
@@ -237,7 +216,7 @@ def _parts(node: Node) -> tuple[Node, ...]:
     items = node[1] if node[0] in ("union", "list") else (node,)
     parts = []
     for item in items:
-        solutions = solution_set(item) if item[0] == "rel" else None
+        solutions = relations.solution_set(item) if item[0] == "rel" else None
         part = solutions[1] if solutions else _simplified(item)
         parts.extend(part[1] if part[0] == "union" else (part,))
     return tuple(parts)
@@ -262,8 +241,8 @@ def _same_items(gold_items: tuple[Node, ...], items: tuple[Node, ...], distinct:
 
 
 def _distinct(items: tuple[Node, ...]) -> tuple[Node, ...]:
-    kept: list[Node] = []
+    kept: tuple[Node, ...] = ()
     for item in items:
         if not any(same_answer(other, item) for other in kept):
-            kept.append(item)
-    return tuple(kept)
+            kept += (item,)
+    return kept

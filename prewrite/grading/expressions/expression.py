@@ -197,15 +197,11 @@ class Expressions(Tokens):
             return self.until("}", self.items)
         if self.kind() == "number":
             _, token, spaced = self.tokens[self.position]
-            if not token.isdigit():
-                return number(self.take())
-            self.tokens[self.position : self.position + 1] = [
-                ("number", token[0], spaced), *([("number", token[1:], False)] if token[1:] else [])
-            ]  # fmt: skip
+            if token.isdigit() and token[1:]:
+                digits = [("number", token[0], spaced), ("number", token[1:], False)]
+                self.tokens[self.position : self.position + 1] = digits
             return number(self.take())
-        if self.accept("-"):
-            return ("neg", self.argument())
-        return self.nested(self.atom)
+        return ("neg", self.argument()) if self.accept("-") else self.nested(self.atom)
 
     def symbol(self, letter: str) -> Node:
         if letter in ("e", "i") and self.peek() != "_":
@@ -216,12 +212,7 @@ class Expressions(Tokens):
                 name += "'"
                 continue
             self.take()
-            if not self.accept("{"):
-                name += "_" + self.take()
-                continue
-            name += "_"
-            while not self.accept("}"):
-                name += self.take()
+            name += "_" + (self.up_to_brace() if self.accept("{") else self.take())
         return ("sym", name)
 
     def command(self, token: str) -> Node:
@@ -276,25 +267,24 @@ class Expressions(Tokens):
         name = self.environment_name()
         if name == "array":
             self.environment_name()
-        rows, cells = [], [self.side()]
+        rows = [[self.side()]]
         while not self.accept(r"\end"):
             if self.accept("&"):
-                cells.append(self.side())
-            else:
-                self.expect("\\\\")
-                rows.append(tuple(cells))
-                if self.accept(r"\end"):
-                    cells = []
-                    break
-                cells = [self.side()]
-        if cells:
-            rows.append(tuple(cells))
+                rows[-1].append(self.side())
+                continue
+            self.expect("\\\\")
+            if self.accept(r"\end"):
+                break
+            rows.append([self.side()])
         if self.environment_name() != name or name not in _MATRICES | {"vmatrix"}:
             raise Unreadable("environment")
-        return ("det" if name == "vmatrix" else "matrix", tuple(rows))
+        return ("det" if name == "vmatrix" else "matrix", tuple(map(tuple, rows)))
 
     def environment_name(self) -> str:
         self.expect("{")
+        return self.up_to_brace()
+
+    def up_to_brace(self) -> str:
         name = ""
         while not self.accept("}"):
             name += self.take()

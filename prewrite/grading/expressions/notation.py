@@ -143,8 +143,7 @@ def _plain_character(character: str) -> str:
     if "\u2044" in compatible:
         numerator, denominator = compatible.split("\u2044")
         return rf"\frac{{{numerator}}}{{{denominator}}}" if denominator else character
-    digit = unicodedata.decimal(character, None)
-    if digit is not None:
+    if (digit := unicodedata.decimal(character, None)) is not None:
         return str(digit)
     if compatible.isspace():
         return " "

@@ -83,9 +83,7 @@ def difference(left: Node, right: Node) -> Node:
 def as_less(relation: Node) -> tuple[str, Node]:
     """(sign, d) of an inequality written as `d < 0` or `d <= 0`; other signs stay."""
     sign, (left, right) = relation[1][0], relation[2]
-    if sign in (">", ">="):
-        return FLIPPED[sign], difference(right, left)
-    return sign, difference(left, right)
+    return (FLIPPED[sign], difference(right, left)) if sign in (">", ">=") else (sign, difference(left, right))
 
 
 def constant_factor(one: Node, other: Node):

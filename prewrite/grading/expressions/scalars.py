@@ -8,8 +8,7 @@ Decisions where graders differ:
 - a base subscript may be left out; where both have it, digits and base must be the same;
 - fractions need not be reduced; `2\\frac{2}{3}` is a mixed number; 2:4 is the ratio 1:2, but what may be a time of
   day (10:20) is neither a ratio of other numbers nor a fraction;
-- decimals are exact, but stand for a value without a finite decimal form (1/3, √2) if they round it to six
-  significant digits or more.
+- decimals are exact, but stand for a value without a finite decimal form (1/3, √2) that they round to 6 digits or more.
 """
 
 from fractions import Fraction
@@ -52,9 +51,8 @@ def _same_quantity(gold: Node, answer: Node) -> bool:
     sizes = size(gold[2], answer[2]) if {gold[0], answer[0]} <= {"parts", "unit"} else None
     if sizes is None:
         return False
-    return _same_number(
-        *(("mul", (node[1], number(str(factor)))) for node, factor in zip((gold, answer), sizes, strict=True))
-    )
+    gold_size, its_size = (number(str(factor)) for factor in sizes)
+    return _same_number(("mul", (gold[1], gold_size)), ("mul", (answer[1], its_size)))
 
 
 def _unit(node: Node) -> str:
@@ -112,12 +110,12 @@ def _same_ratio(gold: Node, answer: Node) -> bool:
         ratio, other = (gold, answer) if gold[0] == "ratio" else (answer, gold)
         return len(ratio[1]) == 2 and _same_number(("mul", (ratio[1][0], ("inv", ratio[1][1]))), other)
     gold_parts, parts = gold[1], answer[1]
+    if len(gold_parts) != len(parts):
+        return False
     if any(part[0] == "unit" for part in (*gold_parts, *parts)):
-        return len(gold_parts) == len(parts) and all(map(same_scalar, gold_parts, parts))
-    return len(gold_parts) == len(parts) and all(
-        _same_number(("mul", (gold_part, parts[0])), ("mul", (part, gold_parts[0])))
-        for gold_part, part in zip(gold_parts, parts, strict=True)
-    )
+        return all(map(same_scalar, gold_parts, parts))
+    crossed = [("mul", (part, parts[0])) for part in gold_parts], [("mul", (part, gold_parts[0])) for part in parts]
+    return all(map(_same_number, *crossed))
 
 
 def _same_number(gold: Node, answer: Node) -> bool:
@@ -129,15 +127,9 @@ def _rounds(decimal: Node, exact: Node) -> bool:
         return False
     digits = len(str(abs(int(decimal[1] * 10 ** decimal[2]))))
     value = value_at(exact, {})
-    if digits < _ROUNDED_DIGITS or not is_real(value) or (isinstance(value, Fraction) and _is_finite_decimal(value)):
+    # A fraction has a finite decimal form where it divides a power of ten.
+    is_finite = isinstance(value, Fraction) and not pow(10, value.denominator.bit_length(), value.denominator)
+    if digits < _ROUNDED_DIGITS or not is_real(value) or is_finite:
         return False
     half_a_digit = mp.mpf(10) ** -decimal[2] / 2
     return bool(mp.fabs(as_mp(decimal[1]) - as_mp(value).real) <= half_a_digit)
-
-
-def _is_finite_decimal(value: Fraction) -> bool:
-    denominator = value.denominator
-    for prime in (2, 5):
-        while denominator % prime == 0:
-            denominator //= prime
-    return denominator == 1

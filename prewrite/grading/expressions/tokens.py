@@ -19,17 +19,15 @@ _PRODUCT_WORD_LENGTH = 3
 """So many letters in a row may be a product of symbols; more, or three capitals, are a word."""
 
 _TOKEN = re.compile(
-    r"(?P<space>\s+)|(?P<number>(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d+(?![\d.a-zA-Z{]))?)|(?P<text>\\text\{[^{}]*\})"
-    r"|(?P<command>\\(?:[a-zA-Z]+|.))|(?P<word>[a-zA-Z]+)|(?P<sign>.)",
-    re.DOTALL,
+    r"(?s)(?P<space>\s+)|(?P<number>(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d+(?![\d.a-zA-Z{]))?)|(?P<text>\\text\{[^{}]*\})"
+    r"|(?P<command>\\(?:[a-zA-Z]+|.))|(?P<word>[a-zA-Z]+)|(?P<sign>.)"
 )
 _COUNTED = re.compile(r"(\d+(?:\.\d+)?)\s+([a-zA-Z][^\d]*)")
 _LETTER_LIST = re.compile(r"\(?[A-Z]\)?(?:\s*(?:,|&|and|or)\s*\(?[A-Z]\)?)+")
 
 
 class Tokens:
-    """The tokens of an answer and a position among them. A token has a kind: number, letter, command, text (words),
-    conjunction or sign."""
+    """The tokens of an answer, each a number, letter, command, text, conjunction or sign, and a position among them."""
 
     def __init__(self, answer: str) -> None:
         self.tokens: list[tuple[str, str, bool]] = []  # kind, token, follows white space
@@ -68,12 +66,8 @@ class Tokens:
         last = [kind for kind, _, _ in self.tokens[-2:]]
         per_unit = last[:1] == ["text"] and self.tokens[-1][1] == "/"
         after_operand = per_unit or last[-1:] in (["number"], ["text"]) or (last and self.tokens[-1][1] in ")}")
-        is_unit = (
-            bool(after_operand)
-            and len(token) > 1
-            and known_unit(token) is not None
-            and (spaced or per_unit or token not in METRIC_SYMBOLS)
-        )
+        stands_apart = spaced or per_unit or token not in METRIC_SYMBOLS
+        is_unit = after_operand and len(token) > 1 and known_unit(token) is not None and stands_apart
         is_name = len(token) > _PRODUCT_WORD_LENGTH or (len(token) == _PRODUCT_WORD_LENGTH and token.isupper())
         if is_unit or is_name or token.lower() in _SHORT_WORDS:
             return [("text", token)]

@@ -3,8 +3,7 @@
 
 Decisions where graders differ: "5 million" is 5000000 and never 5; a gold in dozens may be answered without the word,
 since problems ask how many dozens there are, but "5 dozen" is 60 and not 5. Units are dropped where one side lacks
-them, and told apart where both sides name different ones; only quantities in parts ("1 hour 15 minutes") are compared
-by value.
+them, and told apart where both sides name different ones; only quantities in parts ("1 h 15 min") compare by value.
 """
 
 import json
@@ -17,27 +16,15 @@ _ONES = (
     "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
 )  # fmt: skip
 _TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
-_BELOW_HUNDRED = {
-    **{word: value for value, word in enumerate(_ONES)},
-    **{word: 10 * value for value, word in enumerate(_TENS, start=2)},
-}
+_BELOW_HUNDRED = {word: value for value, word in enumerate(_ONES)}
+_BELOW_HUNDRED |= {word: 10 * value for value, word in enumerate(_TENS, start=2)}
 _SCALES = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 OTHER_VALUE = frozenset(("squared", "cubed", "factorial", "tenth", "hundredth", "thousandth"))
 """Words after which a number is another number: never to be dropped like a unit."""
-
-
 _ABOVE = {"a": 1, "an": 1} | {word: value for value, word in enumerate(_ONES[1:10], start=1)}
 _BELOW = {
-    "half": 2,
-    "halve": 2,
-    "third": 3,
-    "quarter": 4,
-    "fourth": 4,
-    "fifth": 5,
-    "sixth": 6,
-    "eighth": 8,
-    "tenth": 10,
-}
+    "half": 2, "halve": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6, "eighth": 8, "tenth": 10,
+}  # fmt: skip
 FRACTION_IN_WORDS = rf"\b({'|'.join(_ABOVE)})[ -]({'|'.join(_BELOW)})s?\b"
 
 
@@ -89,11 +76,9 @@ _METRIC_FORMS = {
     for form in (prefix + symbol, *(spelled + word + ending for word in words.split() for ending in ("", "s")))
 }  # fmt: skip
 _FORMS = {
-    form: unit
-    for unit, spellings in _UNITS["spellings"].items()
-    for word in spellings.split()
-    for form in (word, word + "s")
-}
+    form: unit for unit, spellings in _UNITS["spellings"].items()
+    for word in spellings.split() for form in (word, word + "s")
+}  # fmt: skip
 KNOWN_UNITS = _METRIC_FORMS | _FORMS | {"ms": "ms", "ns": "ns"}
 METRIC_SYMBOLS = {form for form in _METRIC_FORMS.keys() - _FORMS.keys() if len(form) <= 3}
 """Symbols that have their case (mW is not MW) and may also be products of letters."""
@@ -114,7 +99,7 @@ def size(unit: str, other: str) -> tuple[int, int] | None:
     if any(len(name) != 1 for name in names):
         return None
     (one,), (another,) = names
-    return next((((kind[one], kind[another])) for kind in _SIZES.values() if one in kind and another in kind), None)
+    return next(((kind[one], kind[another]) for kind in _SIZES.values() if one in kind and another in kind), None)
 
 
 _PART = r"\d+(?:\.\d+)?\s?[a-zA-Z]+\.?"
@@ -157,11 +142,8 @@ def _known(unit: str) -> list[str]:
     canonical = [_POWERS.get(word.lower()) or known_unit(word) or word for word in words]
     if len(canonical) == 2 and canonical[0] == "degree" and canonical[1] in ("celsius", "fahrenheit"):
         return canonical[1:]
-    return (
-        []
-        if any(word == canonical[i] not in _NAMES and word[0] != "^" for i, word in enumerate(words))
-        else sorted(canonical)
-    )
+    is_unknown = any(word == canonical[i] not in _NAMES and word[0] != "^" for i, word in enumerate(words))
+    return [] if is_unknown else sorted(canonical)
 
 
 _NAMES = set(KNOWN_UNITS.values())

@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(format="%(message)s")
     try:
         settings = load_config(given.config).custom_tasks if given.config else []
-        own = [task_from_settings(**one.model_dump()) for one in settings]
+        own = [task_from_settings(one) for one in settings]
         for task in [get_task(name, own) for name in given.tasks]:
             for line in fetch(task, given.folder):
                 print(line, flush=True)

@@ -71,7 +71,6 @@ class DataSettings(Section):
     `sft.max_length`: refuse them, or drop and count them"""
 
     def faults(self) -> Iterator[str]:
-        """One source of instructions or rows, and one set of held-out rows."""
         if [bool(source) for source in (self.tasks, self.instructions_file, self.chats, self.hub)].count(True) != 1:
             yield "give `tasks` (names) or `instructions_file` (a path), in SFT `tasks`, `chats` or `hub`: one of them"
         if self.instructions_file and self.instruction:

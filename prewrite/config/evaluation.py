@@ -13,6 +13,5 @@ class EvaluationSettings(Section):
     ["aime24", "math-500"]"""
 
     def faults(self) -> Iterator[str]:
-        """Each task once."""
         if len(set(self.benchmarks)) < len(self.benchmarks):
             yield f"`benchmarks` names one twice: {', '.join(self.benchmarks)}"

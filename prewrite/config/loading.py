@@ -46,17 +46,13 @@ def read_settings(path: str | Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(
-            f"config {path}: cannot be read ({error}); give the path of a JSON or YAML file, see configs/"
-        ) from error
+        raise UserError(f"config {path}: cannot be read ({error}); give a JSON or YAML file, see configs/") from error
     is_yaml = path.suffix.lower() in (".yaml", ".yml")
     try:
         data = read_yaml(text) if is_yaml else json.loads(text, object_pairs_hook=_no_repeats)
     except (ValueError, RecursionError) as error:
-        fault = "" if is_yaml else _comma_too_many(text, error)
-        raise UserError(
-            f"config {path}: not {'YAML' if is_yaml else 'JSON'} that can be read ({error}){fault}"
-        ) from error
+        what, fault = ("YAML", "") if is_yaml else ("JSON", _comma_too_many(text, error))
+        raise UserError(f"config {path}: not {what} that can be read ({error}){fault}") from error
     if not isinstance(data, dict):
         rule = "mapping" if is_yaml else "JSON object"
         raise UserError(f"config {path}: the file holds a {type(data).__name__}; the rule is one {rule} of sections")
@@ -205,9 +201,8 @@ def _place_of(key: str, value: object = None) -> str:
         place, said = key, "; it stands at the top of the config, outside the sections and `stages`"
     elif homes:
         place, which = homes[0], "the section" if len(homes) == 1 else "the sections"
-        said = (
-            f"; it stands in {which} {', '.join(home.partition('.')[0] for home in homes)}: write {' or '.join(homes)}"
-        )
+        where = ", ".join(home.partition(".")[0] for home in homes)
+        said = f"; it stands in {which} {where}: write {' or '.join(homes)}"
     else:
         near = difflib.get_close_matches(key, _all_keys(), n=1)
         return f"; did you mean {_homes(near[0])[0]}?" if near else ""

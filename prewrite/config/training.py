@@ -68,7 +68,6 @@ class TrainingSettings(Section):
     """rewrites of each rollout batch on the console, from the best to the worst; the journal has all"""
 
     def faults(self) -> Iterator[str]:
-        """One length of the run, and whole optimizer steps."""
         if [self.max_steps, self.num_stage_steps, self.num_train_epochs].count(None) != 2:
             yield "give `max_steps`, `num_stage_steps` or `num_train_epochs`: one of the three"
         if self.min_lr_rate and self.lr_scheduler_type == "constant":

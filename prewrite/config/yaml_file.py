@@ -19,13 +19,8 @@ from ruamel.yaml.events import (
 )
 
 MAX_DEPTH = 20
-_WORDS = {
-    "": None,
-    "~": None,
-    **dict.fromkeys(("null", "Null", "NULL")),
-    **dict.fromkeys(("true", "True", "TRUE"), True),
-}
-_WORDS |= dict.fromkeys(("false", "False", "FALSE"), False)
+_WORDS = dict.fromkeys(("", "~", "null", "Null", "NULL"))
+_WORDS |= dict.fromkeys(("true", "True", "TRUE"), True) | dict.fromkeys(("false", "False", "FALSE"), False)
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"([-+]?\.(?:inf|Inf|INF))|(\.(?:nan|NaN|NAN))")
 
@@ -79,9 +74,7 @@ class _Reader:
     @staticmethod
     def _refuse(event: Any, depth: int) -> None:
         if isinstance(event, AliasEvent) or event.anchor is not None:
-            raise ValueError(
-                f"{_at(event.start_mark)}an anchor or alias (& or *); write the value out where it is wanted"
-            )
+            raise ValueError(f"{_at(event.start_mark)}an anchor or alias (& or *); write the value out in its place")
         if getattr(event, "tag", None) not in (None, "!"):
             raise ValueError(f"{_at(event.start_mark)}a tag (!); values are plain: texts, numbers, true, false, null")
         if depth > MAX_DEPTH:

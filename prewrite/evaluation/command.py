@@ -60,20 +60,18 @@ def _questions(part: Part, setup: Setup) -> list[_SampledQuestion]:
     return [
         _SampledQuestion(asking, part.task, part.row, candidate.instruction, part.examples, index)
         for candidate in part.by_role.values()
-        for index in range(setup.samples)
+        for index in range(setup.task_model.samples_per_query)
     ]
 
 
 def _tell(job: Job, setup: Setup) -> None:
     """What will be asked, what it can show, and where it goes, before it is paid for."""
-    samples = f" x {setup.samples} samples" if setup.samples > 1 else ""
+    number = setup.task_model.samples_per_query
+    samples, model = f" x {number} samples" if number > 1 else "", hidden(setup.task_model.model)
     for name, part in zip(job.names, job.parts, strict=True):
-        instructions, n = len(part.by_role), len(part.examples)
-        plural = "s" if instructions > 1 else ""
-        logger.info(
-            "%s: %d instruction%s x %d test examples%s; %s answers, into %s",
-            *(name, instructions, plural, n, samples, hidden(setup.task_model.model), job.out),
-        )
+        instructions = f"{len(part.by_role)} instruction{'s' if len(part.by_role) > 1 else ''}"
+        asked = f"{instructions} x {len(part.examples)} test examples{samples}"
+        logger.info("%s: %s; %s answers, into %s", name, asked, model, job.out)
     if len(job.parts) == 1:
         (part,) = job.parts
         logger.info("%s: %s", part.task.name, outlook(len(part.examples), part.num_ranked))
@@ -112,7 +110,7 @@ def _evaluate(job: Job, setup: Setup, kept: KeptAnswers) -> Report | RowsReport:
     reports = [
         Report(
             task=part.task,
-            test_label=test_label(part.task, setup.local_dir) + _of(part.row),
+            test_label=test_label(part.task, setup.config.data.local_dir) + _of(part.row),
             test_size=len(part.whole_test),
             scoring=setup.how(part.task, kept.dialect),
             facts=setup.facts(part.task) | dict(part.facts) | {"rows": str(job.rows_file)},
@@ -132,11 +130,7 @@ def _of(row: InstructionRow) -> str:
 
 
 def _known(
-    name: str,
-    part: Part,
-    questions: Sequence[_SampledQuestion],
-    evaluations: Sequence[Evaluation],
-    scoring: Scoring,
+    name: str, part: Part, questions: Sequence[_SampledQuestion], evaluations: Sequence[Evaluation], scoring: Scoring
 ) -> Iterator[tuple[Call, dict[str, object]]]:
     """What the rows file says of each answer, beside query and answer."""
     roles = [role for role in part.by_role for _ in range(len(questions) // len(part.by_role))]

@@ -68,9 +68,8 @@ class KeptAnswers:
             try:
                 model.ask(missing, progress=progress, on_answer=keep)
             except OSError as error:
-                raise UserError(
-                    f"{self.path} could not be written ({error}); what it holds is not asked again"
-                ) from error
+                kept = "what it holds is not asked again"
+                raise UserError(f"{self.path} could not be written ({error}); {kept}") from error
         return without_cut_thoughts([self._answers.get(key) or failed[key] for key in map(self._key, calls)])
 
     @property

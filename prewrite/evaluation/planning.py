@@ -95,10 +95,11 @@ def make_plan(arguments: argparse.Namespace, *, will_be_rewritten: bool = False)
     """
     files = prompt_files(arguments.prompts)
     setup = set_up(arguments, files)
+    data = setup.config.data
 
     @cache
     def test_of(task_name: str) -> list[Example]:
-        return load_examples(setup.tasks.get(task_name), "test", local_dir=setup.local_dir, empty=setup.empty)
+        return load_examples(setup.tasks.get(task_name), "test", local_dir=data.local_dir, empty=data.empty)
 
     jobs: list[Job] = []
     for groups in _grouped(arguments, setup, files):
@@ -124,15 +125,12 @@ def outlook(n: int, candidates: int) -> str:
     """What n examples show of `candidates` instructions against a baseline, or, with none, of one score."""
     if not candidates:
         half = share_interval(n // 2, n)
-        return (
-            f"{n} examples know a share near one half to about ±{50 * (half.high - half.low):.1f} points; ±5 points "
-            "take 402, ±2 points 2,449, ±1 point 9,701"
-        )
+        known = f"{n} examples know a share near one half to about ±{50 * (half.high - half.low):.1f} points"
+        return f"{known}; ±5 points take 402, ±2 points 2,449, ±1 point 9,701"
     level = LEVEL / 2 / candidates  # of one side, and of the smallest p as Holm has it
     chance = paired_power(n, 0.05, TYPICAL_DISCORDANT, level=level)
-    needed = ", ".join(
-        f"{100 * gain:.0f} points {rows_needed(gain, TYPICAL_DISCORDANT, level=level, power=POWER):,}" for gain in GAINS
-    )
+    rows = {gain: rows_needed(gain, TYPICAL_DISCORDANT, level=level, power=POWER) for gain in GAINS}
+    needed = ", ".join(f"{100 * gain:.0f} points {number:,}" for gain, number in rows.items())
     together = f", with {candidates} tested together" if candidates > 1 else ""
     return (
         f"the test on {n} examples finds a true gain of 5 points with a chance of {chance:.0%}{together}; for "
@@ -185,14 +183,12 @@ def _tasks(arguments: argparse.Namespace, setup: Setup, named: Sequence[str]) ->
     """The tasks asked for; named: those that the prompts are for."""
     names: list[str] = arguments.task
     if not names or "all" in names:
-        everything = [*setup.own_tasks, *TASKS]
+        everything = [*(task.name for task in setup.config.custom_tasks), *TASKS]
         names = list(named) if arguments.prompts else everything if names else []
+    if not names and arguments.prompts:
+        raise UserError(f"{', '.join(map(str, arguments.prompts))}: it names no task; give one with --task")
     if not names:
-        raise UserError(
-            f"{', '.join(map(str, arguments.prompts))}: it names no task; give one with --task"
-            if arguments.prompts
-            else "no task: say which, with --task NAME (perhaps several times), or --task all; or give --prompts"
-        )
+        raise UserError("no task: say which, with --task NAME (may be given again), or --task all; or give --prompts")
     return list({(task := setup.tasks.get(name)).name: task for name in names}.values())
 
 
@@ -214,9 +210,7 @@ def _result_file(
         out = folder / name
     for file in (out, rows_file(out)):
         if not _can_be_written(file):
-            raise UserError(
-                f"{file}: cannot be written; give a file in a folder that exists and is writable, with --out"
-            )
+            raise UserError(f"{file}: cannot be written; give a file in a folder that is writable, with --out")
     return out
 
 

@@ -12,6 +12,8 @@ from prewrite.errors import UserError
 from prewrite.tasks.files import instruction_row, is_missing, read_rows
 from prewrite.types import InstructionRow
 
+Naming = Callable[[str], str]  # a task's name as a file has it -> its own
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -54,7 +56,7 @@ class Prompts:
     keeps_initial: bool = False
 
 
-def read_prompts(path: str | Path, task: str, canonical: Callable[[str], str] = str) -> list[Prompts]:
+def read_prompts(path: str | Path, task: str, canonical: Naming = str) -> list[Prompts]:
     """Reads a prompts file: one group for each row of the task that it tells apart, by subject, level, tags and the
     instruction that was rewritten; one of all where it names none.
 
@@ -98,7 +100,7 @@ def read_prompts(path: str | Path, task: str, canonical: Callable[[str], str] = 
     return found
 
 
-def tasks_of(path: Path, canonical: Callable[[str], str] = str) -> list[str]:
+def tasks_of(path: Path, canonical: Naming = str) -> list[str]:
     """The tasks that a prompts file's rows are for, in its order; [] where it names none."""
     rows = [] if path.suffix.lower() == ".txt" else _rows(path)[0]
     names = [name for row in rows if not is_missing(name := row.get("dataset_name"))]
@@ -137,13 +139,15 @@ def _read_best(path: Path) -> list[dict[str, Any]]:
             for entry in best.values()
         ]
     except (OSError, ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
-        raise UserError(
-            f"{path}: no best.json of a run ({type(error).__name__}: {error}); of .json files only that is read"
-        ) from error
+        reason = f"{type(error).__name__}: {error}"
+        raise UserError(f"{path}: no best.json of a run ({reason}); of .json files only that is read") from error
 
 
 def _read_text(path: Path, task: str) -> Prompts:
-    lines = [line.strip() for line in _read_lines(path)]
+    try:
+        lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").split("\n")]
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read ({error}); give the path of a UTF-8 text file") from error
     kept = [line for line in lines if line and not line.startswith("#")]
     if not kept:
         raise UserError(f"{path}: it holds no instruction; at least one is needed")
@@ -168,7 +172,7 @@ class _LoggedRollout:
     reward: float | None
 
 
-def _read_log(path: Path, lines: list[dict[str, Any]], task: str, canonical: Callable[[str], str]) -> list[Prompts]:
+def _read_log(path: Path, lines: list[dict[str, Any]], task: str, canonical: Naming) -> list[Prompts]:
     log = [
         _LoggedRollout(
             replace(
@@ -196,10 +200,8 @@ def _read_log(path: Path, lines: list[dict[str, Any]], task: str, canonical: Cal
             notes.append(f"the log rewrites {count} instructions; the first is taken as the initial one")
         found = [_ranked(path, InstructionRow("", task), log, tasks, notes, canonical)]
     if not any(group.candidates for group in found):
-        raise UserError(
-            f"{path}: {len(log)} rollouts, but no rewrite that has a reward and differs from the initial "
-            "instruction; there is nothing to evaluate"
-        )
+        lacking = "no rewrite that has a reward and differs from the initial instruction"
+        raise UserError(f"{path}: {len(log)} rollouts, but {lacking}; there is nothing to evaluate")
     return found
 
 
@@ -209,7 +211,7 @@ def _ranked(
     log: Sequence[_LoggedRollout],
     tasks: tuple[str, ...],
     notes: Sequence[str],
-    canonical: Callable[[str], str],
+    canonical: Naming,
 ) -> Prompts:
     """The rewrites of rollouts, best first. Their row's name, where they are of one, picks its lines of other files."""
     names = {rollout.name for rollout in log}
@@ -221,7 +223,7 @@ def _ranked(
     mean_reward = {rewrite: sum(values) / len(values) for rewrite, values in rewards.items()}
     dev_scores = _read_dev(path.with_name("dev.jsonl"), tasks, canonical, name)
     chosen = _chosen(path.with_name("best.json"), tasks, canonical, name)
-    by_dev = sorted(dev_scores.values(), key=lambda c: (-_score(c), -mean_reward.get(c.instruction, -math.inf)))
+    by_dev = sorted(dev_scores.values(), key=lambda c: (-(c.score or 0.0), -mean_reward.get(c.instruction, -math.inf)))
     by_reward = sorted((text for text in mean_reward if text not in dev_scores), key=lambda text: -mean_reward[text])
     candidates = [replace(c, ranked_by="chosen by the run") for c in by_dev if c.instruction in chosen]
     candidates += [c for c in by_dev if c.instruction not in chosen]
@@ -230,9 +232,7 @@ def _ranked(
     return Prompts(row, tuple(candidates), initial, tasks, tuple(notes), keeps_initial=chosen == {initial})
 
 
-def _read_dev(
-    path: Path, tasks: Sequence[str], canonical: Callable[[str], str], name: str | None
-) -> dict[str, Candidate]:
+def _read_dev(path: Path, tasks: Sequence[str], canonical: Naming, name: str | None) -> dict[str, Candidate]:
     """Each rewrite of dev.jsonl as its last line with a score shows it, by the estimate where that has one.
 
     A line holds all the examples that the rewrite was asked on so far. Lines of the run's test don't rank.
@@ -252,7 +252,7 @@ def _read_dev(
     return judged
 
 
-def _chosen(path: Path, tasks: Sequence[str], canonical: Callable[[str], str], name: str | None) -> set[str]:
+def _chosen(path: Path, tasks: Sequence[str], canonical: Naming, name: str | None) -> set[str]:
     """The instructions that the run itself calls the best of its rows, or of the row of that name."""
     try:
         best = json.loads(path.read_text(encoding="utf-8"))
@@ -260,17 +260,6 @@ def _chosen(path: Path, tasks: Sequence[str], canonical: Callable[[str], str], n
         return {entry["instruction"].strip() for entry in entries}
     except (OSError, ValueError, RecursionError, LookupError, TypeError, AttributeError):
         return set()  # an older run's, or none: the other files rank by themselves
-
-
-def _score(candidate: Candidate) -> float:
-    return -math.inf if candidate.score is None else candidate.score
-
-
-def _read_lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read ({error}); give the path of a UTF-8 text file") from error
 
 
 def _text(row: dict[str, Any], key: str, path: Path, number: int) -> str:

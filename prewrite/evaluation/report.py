@@ -11,6 +11,7 @@ from prewrite.evaluation.prompts import Candidate
 from prewrite.evaluation.statistics import PairedTest, holm, share_interval
 from prewrite.evaluation.summary import Score, Summary, compare, compare_f1, summarise
 from prewrite.tasks.base import Task
+from prewrite.terminal import table_lines
 from prewrite.types import Evaluation, Verdict
 
 WIDTH = 120
@@ -35,6 +36,10 @@ class ReportRow:
     verdicts: tuple[Verdict, ...]
     against: dict[str, PairedTest]
     f1_against: dict[str, PairedTest]
+
+    def lines(self) -> list[str]:
+        """The instruction, with why it is here."""
+        return [f"[{self.role}] ({self.provenance})", *(f"    {line}" for line in self.instruction.split("\n"))]
 
 
 @dataclass(frozen=True)
@@ -87,11 +92,8 @@ class Report:
         lines.append("")
         lines += self.duel.lines() if self.duel else []
         for row in self.rows:
-            lines.append(f"[{row.role}] ({row.provenance})")
-            lines += [f"    {line}" for line in row.instruction.split("\n")]
-        return "\n".join(
-            wrapped for line in lines for wrapped in (textwrap.wrap(line, WIDTH, subsequent_indent="    ") or [""])
-        )
+            lines += row.lines()
+        return wrapped(lines)
 
     def as_json(self) -> dict[str, Any]:
         """Everything, verdicts included; scores and intervals are shares, not percent."""
@@ -108,14 +110,17 @@ class Report:
         return head | self.facts | told | {"duel": dataclasses.asdict(self.duel) if self.duel else None, "rows": rows}
 
 
+def wrapped(lines: Sequence[str]) -> str:
+    """The lines as one text within the width of a page."""
+    return "\n".join(textwrap.fill(line, WIDTH, subsequent_indent="    ") for line in lines)
+
+
 def cost_line(cost: Mapping[str, float]) -> str:
     """What was asked, as `KeptAnswers.cost` counts it, what was kept, and the seconds it took."""
-    names = ("calls", "kept", "prompt_tokens", "completion_tokens", "seconds")
-    calls, kept, given, written, seconds = (cost[name] for name in names)
     return (
-        f"- cost: {calls:,.0f} calls ({kept:,.0f} more answers were kept from an earlier start), {given:,.0f} tokens "
-        f"in, {written:,.0f} out, {seconds:,.0f} s."
-    )
+        "- cost: {calls:,.0f} calls ({kept:,.0f} more answers were kept from an earlier start), {prompt_tokens:,.0f} "
+        "tokens in, {completion_tokens:,.0f} out, {seconds:,.0f} s."
+    ).format(**cost)
 
 
 def make_rows(task: Task, by_role: Mapping[str, Candidate], evaluations: Sequence[Evaluation]) -> tuple[ReportRow, ...]:
@@ -124,6 +129,7 @@ def make_rows(task: Task, by_role: Mapping[str, Candidate], evaluations: Sequenc
     samples = len(evaluations) // len(by_role)
     own = {role: evaluations[samples * i : samples * (i + 1)] for i, role in enumerate(by_role)}
     baselines = [role for role in ("initial", "default") if role in by_role]
+    with_f1 = baselines if task.kind == "open_question" else []
     rows = [
         ReportRow(
             role=role,
@@ -132,11 +138,7 @@ def make_rows(task: Task, by_role: Mapping[str, Candidate], evaluations: Sequenc
             summary=summarise(task, *these),
             verdicts=tuple(verdict for one in these for verdict in one.verdicts),
             against={other: compare(these, own[other]) for other in baselines if other != role},
-            f1_against={
-                other: compare_f1(these, own[other])
-                for other in baselines
-                if other != role and task.kind == "open_question"
-            },
+            f1_against={other: compare_f1(these, own[other]) for other in with_f1 if other != role},
         )
         for role, these in own.items()
     ]
@@ -183,17 +185,13 @@ def findings(task: Task, rows: Sequence[ReportRow]) -> list[str]:
         width = f"about {100 * (half.high - half.low) / 2:.0f} points either way" if half else "nothing"
         lines.append(f"{judged} examples tell little: a share near one half is known to {width}.")
     for row in rows:
-        majority = row.summary.majority
-        if majority is not None and majority[1] >= NEARLY_ALWAYS:
-            lines.append(
-                f"under {row.role} the answer is {majority[0]} in {majority[1]:.1%} of cases, whatever is asked."
-            )
+        label, share = row.summary.majority or ("", 0.0)
+        if share >= NEARLY_ALWAYS:
+            lines.append(f"under {row.role} the answer is {label} in {share:.1%} of cases, whatever is asked.")
     total = sum(row.summary.n * row.summary.samples for row in rows)
     if num_cut := sum(row.summary.num_cut for row in rows):
-        lines.append(
-            f"{num_cut} of the {total} answers were cut off at task_model.max_tokens: "
-            "raise it where that comes before the result."
-        )
+        way_out = "raise it where that comes before the result"
+        lines.append(f"{num_cut} of the {total} answers were cut off at task_model.max_tokens: {way_out}.")
     if any(row.summary.failed for row in rows):
         lines.append("failed examples have no verdict: they count neither as right nor as wrong, nor in p.")
     if task.kind == "classification" and len(task.labels) > LABELS_IN_TABLE:
@@ -227,12 +225,6 @@ def _table(task: Task, rows: Sequence[ReportRow]) -> list[str]:
     if any("default" in row.against for row in rows):
         columns["p default"] = [p_shown(row.against.get("default")) for row in rows]
     return table_lines([tuple(columns), *zip(*columns.values(), strict=True)])
-
-
-def table_lines(table: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of a table, its head first, with columns as wide as their widest cell."""
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table]
 
 
 def _legend(task: Task, rows: Sequence[ReportRow]) -> list[str]:

@@ -12,8 +12,6 @@ import numpy as np
 from scipy import special, stats
 
 PERMUTATIONS = 9999
-
-
 Alternative = Literal["two-sided", "greater"]  # greater: the first is better
 
 
@@ -130,9 +128,8 @@ def macro_f1_interval(counts_CC: np.ndarray, confidence: float = 0.95) -> Interv
     np.fill_diagonal(covariance_CC, (2 - 2 * f1) ** 2 * right + f1**2 * (occurrences - 2 * right))
     deviation_C = np.sqrt(np.diagonal(covariance_CC))
     correlation_CC = covariance_CC / np.outer(deviation_C, deviation_C)
-    below, above = (
-        float(np.sqrt(away_C @ correlation_CC @ away_C)) / len(f1_C) for away_C in (f1_C - low_C, high_C - f1_C)
-    )
+    distances = (f1_C - low_C, high_C - f1_C)
+    below, above = (float(np.sqrt(away_C @ correlation_CC @ away_C)) / len(f1_C) for away_C in distances)
     return Interval(max(0.0, float(f1_C.mean()) - below), min(1.0, float(f1_C.mean()) + above))
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from prewrite.config.rollout import PLACE
+from prewrite.model_folder import name_of
 from prewrite.report.folder import RunFolder, interval, number, text
 
 ENDS = 10  # steps whose mean reward stands for the start and for the end
@@ -50,7 +51,7 @@ def _figures(run: RunFolder) -> list[str]:
         "steps": run.totals.get("steps"),
         "task calls": run.totals.get("task_calls"),
         "hours": number(run.totals.get("seconds")),
-        "task model": _name_of(run.setting("task_model", "model")),
+        "task model": None if (model := run.setting("task_model", "model")) is None else name_of(str(model)),
         "seed": run.config.get("seed"),
     }
     if (seconds := figures["hours"]) is not None:
@@ -99,11 +100,6 @@ def _score(entry: dict[str, Any]) -> str:
     if score is None:
         return "no verdict"
     return f"{100 * score:.1f}" + (f" [{100 * bounds[0]:.1f}, {100 * bounds[1]:.1f}]" if bounds else "")
-
-
-def _name_of(model: Any) -> str | None:
-    """A model's name, without the folders of this machine."""
-    return None if model is None else Path(str(model)).name if Path(str(model)).exists() else str(model)
 
 
 def _inline(value: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from prewrite.config.changes import flat_settings
 from prewrite.report.folder import Line, RunFolder, interval, number, text
 
 SHOWN_CANDIDATES = 15
@@ -128,16 +129,11 @@ def lineage(run: RunFolder, entry: Line) -> list[Ancestor]:
         note = "" if line or one == initial else _sampled(judged.get(one, {}))
         if one in begun and one not in (initial, best):
             note = f"{note or f'written in step {_step(line):.0f}'}; the next stage began with it"
-        ancestors.append(
-            Ancestor(
-                one,
-                differences(before, one)[1] if before else [(one, False)],
-                number(line.get("step")) if line else None,
-                sum(known) / len(known) if known else None,
-                len(known),
-                "the initial instruction" if one == initial else note,
-            )
-        )
+        if one == initial:
+            note = "the initial instruction"
+        pieces = differences(before, one)[1] if before else [(one, False)]
+        step, mean = number(line.get("step")) if line else None, sum(known) / len(known) if known else None
+        ancestors.append(Ancestor(one, pieces, step, mean, len(known), note))
     return ancestors
 
 
@@ -185,20 +181,13 @@ def candidates(run: RunFolder, row: str, entry: Line) -> list[Candidate]:
         if number(line.get("estimate")) is not None and number(line.get("sd")) is not None:
             lines[text(line.get("rewrite"))] = line
     ordered = sorted(lines.items(), key=lambda item: -item[1]["estimate"])
-    return [
-        Candidate(
-            rank,
-            rewrite,
-            asked_on(line),
-            number(line.get("score")),
-            interval(line.get("interval")),
-            line["estimate"],
-            line["sd"],
-            rewrite == entry["baseline"].get("instruction"),
-            rewrite == entry.get("instruction"),
-        )
-        for rank, (rewrite, line) in enumerate(ordered, 1)
-    ]
+    initial, best = entry["baseline"].get("instruction"), entry.get("instruction")
+    found = []
+    for rank, (rewrite, line) in enumerate(ordered, 1):
+        score, ends = number(line.get("score")), interval(line.get("interval"))
+        chosen = (rewrite == initial, rewrite == best)
+        found.append(Candidate(rank, rewrite, asked_on(line), score, ends, line["estimate"], line["sd"], *chosen))
+    return found
 
 
 def rounds(run: RunFolder, row: str, entry: Line) -> list[tuple[int, int]]:
@@ -221,9 +210,8 @@ def duels(run: RunFolder, row: str, entry: Line) -> list[Duel]:
         if best is initial or not isinstance(best, list) or not isinstance(initial, list):
             continue
         kinds = {(True, True): "both", (True, False): "won", (False, True): "lost", (False, False): "neither"}
-        cells = [
-            kinds[a, b] for a, b in zip(best, initial, strict=False) if isinstance(a, bool) and isinstance(b, bool)
-        ]
+        pairs = zip(best, initial, strict=False)
+        cells = [kinds[a, b] for a, b in pairs if isinstance(a, bool) and isinstance(b, bool)]
         if cells:
             found.append(Duel(where, cells))
     return found
@@ -258,9 +246,8 @@ def spending(run: RunFolder) -> list[tuple[str, float]]:
 
 def phases(run: RunFolder) -> list[tuple[str, float]]:
     """(phase, seconds) over all steps; what the phases do not name is "other"."""
-    seconds = {
-        key.partition("/")[2]: sum(run.series(key)[1]) for key in metric_names([run]) if key.startswith("seconds/")
-    }
+    keys = [key for key in metric_names([run]) if key.startswith("seconds/")]
+    seconds = {key.removeprefix("seconds/"): sum(run.series(key)[1]) for key in keys}
     whole = seconds.pop("step", 0.0)
     rest = whole - sum(seconds.values())
     return [*((phase, spent) for phase, spent in seconds.items() if spent), *([("other", rest)] if rest > 0 else [])]
@@ -270,17 +257,6 @@ def metric_names(runs: Iterable[RunFolder]) -> list[str]:
     """Every metric that has a number in any step, in the order of the files."""
     keys = (key for run in runs for line in run.metrics for key, value in line.items() if number(value) is not None)
     return [key for key in dict.fromkeys(keys) if key not in ("step", "stage")]
-
-
-def flat_settings(config: Line) -> dict[str, Any]:
-    """A config as section.key: value."""
-    flat: dict[str, Any] = {}
-    for section, part in config.items():
-        if isinstance(part, dict):
-            flat |= {f"{section}.{key}": value for key, value in part.items()}
-        else:
-            flat[section] = part
-    return flat
 
 
 def differing_settings(runs: Sequence[RunFolder]) -> list[tuple[str, list[Any]]]:

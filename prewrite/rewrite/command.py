@@ -111,9 +111,7 @@ def _rows(given: str) -> list[InstructionRow]:
         if not given.strip():
             raise UserError("--instructions: the text is empty; give an instruction, or a file of them")
         if os.path.exists(path):
-            raise UserError(
-                f"--instructions {given!r} is there, and no {', '.join(_LISTS)} file: is it meant as a text?"
-            )
+            raise UserError(f"--instructions {given!r} is there, and no {', '.join(_LISTS)} file: is it a text?")
         return [instruction_row({"instruction": given.strip(), "dataset_name": NO_TASK}, "--instructions")]
     return read_instruction_rows(path, default_task=NO_TASK)
 

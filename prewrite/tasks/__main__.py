@@ -10,6 +10,7 @@ from prewrite.secrets import ArgumentParser
 from prewrite.tasks import TASKS
 from prewrite.tasks.base import Source
 from prewrite.tasks.check import check
+from prewrite.terminal import table_lines
 
 
 def _origin(source: Source) -> str:
@@ -58,9 +59,7 @@ def print_table() -> None:
         )
         for task in TASKS.values()
     ]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    print("\n".join(table_lines(rows)))
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ def load_examples(
     task: Task,
     split: Split,
     *,
-    local_dir: Path | None = None,
+    local_dir: str | Path | None = None,
     dev_size: int = 0,
     words: Words = (0, None),
     seed: int = 0,
@@ -59,7 +59,7 @@ def load_examples(
 
 
 def load_pool(
-    task: Task, *, local_dir: Path | None = None, words: Words = (0, None), seed: int = 0, empty: Empty = "refuse"
+    task: Task, *, local_dir: str | Path | None, words: Words = (0, None), seed: int = 0, empty: Empty = "refuse"
 ) -> list[Example]:
     """The rows that train and dev are cut from, shuffled by `seed`.
 
@@ -94,9 +94,8 @@ def load_pool(
             f"have {min(lengths)} to {max(lengths)}."
         )
     if most is not None and (longer := sum(n > most for n in lengths)):
-        log.warning(
-            "%s: %d of %d rows are longer than data.max_words=%d: left out", task.name, longer, len(lengths), most
-        )
+        told = (task.name, longer, len(lengths), most)
+        log.warning("%s: %d of %d rows are longer than data.max_words=%d: left out", *told)
     random.Random(seed).shuffle(pool)
     if near := near_copies(pool, loaded[1].examples):
         first, second = (next(iter(example.fields.values()))[:80] for example in near[0])
@@ -108,18 +107,18 @@ def load_pool(
     return require_rows(pool, f"{task.name} train")
 
 
-def test_label(task: Task, local_dir: Path | None) -> str:
+def test_label(task: Task, local_dir: str | Path | None) -> str:
     """What a report calls the test rows, e.g. "sst2_dev (official validation split)"."""
     return _label(task.test, from_file=(task.test.folder or data_folder(local_dir)) is not None)
 
 
-def data_folder(local_dir: Path | None) -> Path | None:
+def data_folder(local_dir: str | Path | None) -> Path | None:
     """local_dir, else the folder that PREWRITE_DATA names, else None (the hub)."""
-    folder = local_dir or (Path(os.environ["PREWRITE_DATA"]) if os.environ.get("PREWRITE_DATA") else None)
-    if folder is not None and not folder.is_dir():
+    folder = local_dir or os.environ.get("PREWRITE_DATA")
+    if folder and not Path(folder).is_dir():
         named_by = "data.local_dir" if local_dir else "the environment variable PREWRITE_DATA"
         raise UserError(f"{named_by} is {str(folder)!r}, which is no folder. Give the folder of the data files.")
-    return folder
+    return Path(folder) if folder else None
 
 
 def normalised_text(example: Example) -> str:
@@ -152,9 +151,8 @@ def _train_pool(task: Task, train: _Loaded, test: _Loaded) -> list[Example]:
             f"{task.name}: {len(repeats)} rows of {train.where} are also in the test rows ({test.where}); the first is "
             f"{first.id}: {next(iter(first.fields.values()))[:80]!r}. The two must be disjoint: take them out."
         )
-    log.warning(
-        "%s: %d train rows are also test rows and are left out: %s", task.name, len(repeats), task.train.hub_overlap
-    )
+    told = (task.name, len(repeats), task.train.hub_overlap)
+    log.warning("%s: %d train rows are also test rows and are left out: %s", *told)
     dropped = {example.id for example in repeats}
     return [example for example in pool if example.id not in dropped]
 
@@ -175,14 +173,11 @@ def _load(task: Task, source: Source, folder: Path | None, empty: Empty) -> _Loa
             *(task.name, label, where, _hub_names(source)),
         )
     read = source.read_hub if from_hub else source.read_file
-    examples = make_examples(
-        task, rows, read, label=label, empty="keep" if from_hub else empty, left_out=source.left_out
-    )
+    empty = "keep" if from_hub else empty
+    examples = make_examples(task, rows, read, label=label, empty=empty, left_out=source.left_out)
     if blank := [example.id for example in examples if not all(text.strip() for text in example.fields.values())]:
-        log.warning(
-            "%s: %s: %d of %d rows have an empty text (the first: %s)",
-            *(task.name, where, len(blank), len(examples), blank[0]),
-        )
+        told = (task.name, where, len(blank), len(examples), blank[0])
+        log.warning("%s: %s: %d of %d rows have an empty text (the first: %s)", *told)
     if source.part is not None:
         different = _different(examples)
         random.Random(FILE_ROWS_SEED).shuffle(different)
@@ -205,10 +200,8 @@ def _read_files(task: Task, source: Source, folder: Path) -> tuple[str, list[Pla
             f"names its columns), or unset data.local_dir and PREWRITE_DATA to load {_hub_names(source)} from the hub. "
             f"{source.access}".rstrip()
         )
-    rows: list[PlacedRow] = [
-        (f"{name}: {place}", row) for name in source.files for place, row in read_placed_rows(folder / name)
-    ]
-    return ", ".join(source.files), rows
+    placed = ((name, *one) for name in source.files for one in read_placed_rows(folder / name))
+    return ", ".join(source.files), [(f"{name}: {place}", row) for name, place, row in placed]
 
 
 def _read_hub(task: Task, source: Source) -> tuple[str, list[PlacedRow]]:

@@ -4,14 +4,9 @@ from prewrite.grading import boxed_answers
 from prewrite.tasks.base import HubSplit, RawRow, Source, Task
 
 _SUBJECTS = (
-    "algebra",
-    "counting_and_probability",
-    "geometry",
-    "intermediate_algebra",
-    "number_theory",
-    "prealgebra",
+    "algebra", "counting_and_probability", "geometry", "intermediate_algebra", "number_theory", "prealgebra",
     "precalculus",
-)
+)  # fmt: skip
 
 
 def _read_train_hub(row: RawRow) -> RawRow | None:

@@ -7,6 +7,8 @@ from typing import Literal
 
 from prewrite.errors import UserError
 
+Kind = Literal["model", "dataset"]
+
 
 class Hub:
     """A repository on the hub (HF_ENDPOINT, HF_TOKEN), made where it is not there. Raises UserError.
@@ -14,14 +16,7 @@ class Hub:
     private: of one that is made here; None = as the account's settings say.
     """
 
-    def __init__(
-        self,
-        repo: str,
-        revision: str | None = None,
-        *,
-        kind: Literal["model", "dataset"] = "model",
-        private: bool | None = None,
-    ):
+    def __init__(self, repo: str, revision: str | None = None, *, kind: Kind = "model", private: bool | None = None):
         from huggingface_hub import HfApi
 
         self.repo, self.revision, self.kind, self.api = repo, revision, kind, HfApi()

@@ -1,5 +1,4 @@
-"""Settings that one objective or method alone reads, and the others refuse: nobody is to believe that they do
-something."""
+"""Settings that one objective or method alone reads, and the others refuse: nobody is to think they do something."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -81,10 +81,10 @@ class KeptAnswers:
         if not self._is_open:
             self._before, self._is_open = replace(model.stats), True
         if self._dialects() and self.dialect != model.dialect:
+            now = f"the task model at {model.base_url} forces them by {model.dialect or 'nothing'}"
             raise UserError(
-                f"{self.path}: its choices were forced by {self.dialect or 'nothing'}, and the task model at "
-                f"{model.base_url} forces them by {model.dialect or 'nothing'}: that is another question. Go on at an "
-                "endpoint like the first, or delete the file to ask anew."
+                f"{self.path}: its choices were forced by {self.dialect or 'nothing'}, and {now}: that is another "
+                "question. Go on at an endpoint like the first, or delete the file to ask anew."
             )
         return model
 
@@ -97,11 +97,8 @@ class KeptAnswers:
         """What was spent since this was made."""
         stats = replace(self._task_model().stats) if self._is_open else TaskModelStats()
         before = self._before or stats
-        return {
-            "calls": stats.calls - before.calls,
-            "prompt_tokens": stats.prompt_tokens - before.prompt_tokens,
-            "completion_tokens": stats.completion_tokens - before.completion_tokens,
-        }
+        names = ("calls", "prompt_tokens", "completion_tokens")
+        return {name: getattr(stats, name) - getattr(before, name) for name in names}
 
     def missing(self, calls: Iterable[Call]) -> list[Call]:
         """The calls that have no answer yet."""

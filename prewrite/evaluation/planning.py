@@ -103,17 +103,16 @@ def make_plan(arguments: argparse.Namespace, *, will_be_rewritten: bool = False)
 
     jobs: list[Job] = []
     for groups in _grouped(arguments, setup, files):
-        parts = [
-            _part(arguments, setup.tasks.get(group.row.dataset_name), group, files, test_of(group.row.dataset_name))
-            for group in groups
-        ]
+        names = [group.row.dataset_name for group in groups]
+        asked = zip(groups, map(setup.tasks.get, names), map(test_of, names), strict=True)
+        parts = [_part(group, task, test, files, arguments.limit) for group, task, test in asked]
         tasks = list(dict.fromkeys(part.task.name for part in parts))
         if files and len(parts) == 1 and not parts[0].num_ranked:  # of several rows the mean is told all the same
             if not will_be_rewritten:
                 logger.info("%s: only the initial instruction is there: nothing is to be compared", ", ".join(tasks))
             continue
         number = 1 + sum(job.parts[0].task.name == tasks[0] for job in jobs)
-        jobs.append(Job(parts, _result_file(arguments, tasks, files, setup, number)))
+        jobs.append(Job(parts, _result_file(arguments, tasks, setup, number)))
     if not jobs and not will_be_rewritten:
         raise UserError("the prompts hold only the initial instruction; nothing is to be compared")
     if len(jobs) > 1 and arguments.out is not None and not os.path.isdir(arguments.out):
@@ -151,12 +150,10 @@ def _grouped(arguments: argparse.Namespace, setup: Setup, files: Sequence[Path])
     if len(files) > 1:
         top_k = arguments.top_k
         return [[one] for task in tasks for one in compared_together(files, task.name, top_k, setup.canonical)]
-    by_task = [read_prompts(files[0], task.name, setup.canonical) for task in tasks]
-    is_own_choice = arguments.task and "all" not in arguments.task
-    return [
-        [_of_a_file(group, arguments.top_k, len(groups)) for group in groups]
-        for groups in (by_task if is_own_choice else [[group for groups in by_task for group in groups]])
-    ]
+    reports = [read_prompts(files[0], task.name, setup.canonical) for task in tasks]
+    if not arguments.task or "all" in arguments.task:
+        reports = [[group for groups in reports for group in groups]]
+    return [[_of_a_file(group, arguments.top_k, len(groups)) for group in groups] for groups in reports]
 
 
 def _of_a_file(group: Prompts, top_k: int | None, num_rows: int) -> Prompts:
@@ -166,9 +163,7 @@ def _of_a_file(group: Prompts, top_k: int | None, num_rows: int) -> Prompts:
     return cut(group, top_k or (of_a_log if group.ranking_tasks else None))
 
 
-def _part(
-    arguments: argparse.Namespace, task: Task, group: Prompts, files: Sequence[Path], test: Sequence[Example]
-) -> Part:
+def _part(group: Prompts, task: Task, test: Sequence[Example], files: Sequence[Path], limit: int | None) -> Part:
     row, prompts = group.row, ", ".join(map(str, files))
     filtered_by = f"subject={row.subject!r}, level={row.level!r}"
     own_test = require_rows(list(own_examples(row, test)), f"{task.name} test", filtered_by)
@@ -176,7 +171,7 @@ def _part(
         TEMPLATE.check_row(row, task, own_test, prompts)
     by_role = _roles(group if files else None, task)
     facts = {"prompts": prompts, "ranking": _ranking(by_role, group)} if files else {}
-    return Part(row, task, by_role, facts, group.notes, own_test, arguments.limit)
+    return Part(row, task, by_role, facts, group.notes, own_test, limit)
 
 
 def _tasks(arguments: argparse.Namespace, setup: Setup, named: Sequence[str]) -> list[Task]:
@@ -192,9 +187,7 @@ def _tasks(arguments: argparse.Namespace, setup: Setup, named: Sequence[str]) ->
     return list({(task := setup.tasks.get(name)).name: task for name in names}.values())
 
 
-def _result_file(
-    arguments: argparse.Namespace, tasks: Sequence[str], files: Sequence[Path], setup: Setup, number: int
-) -> Path:
+def _result_file(arguments: argparse.Namespace, tasks: Sequence[str], setup: Setup, number: int) -> Path:
     """number: of the task's reports."""
     limited = f"_first_{arguments.limit}" if arguments.limit else ""
     name = f"evaluation_{'_'.join(tasks)}{limited}{f'_{number}' if number > 1 else ''}.json"

@@ -63,13 +63,10 @@ def read_prompts(path: str | Path, task: str, canonical: Naming = str) -> list[P
     `.jsonl`: with the key `rewrite` in its first object a run's log (first what `best.json` beside it calls the best,
     then what `dev.jsonl` has, by estimate or dev score, the others by mean reward). `.json`: a run's best.json. Else
     lists, in file order: `.jsonl`, `.csv`, `.parquet` with `instruction` and perhaps `rewrite_of`, what it was
-    rewritten from, and `dataset_name`, its task; `.txt`, one instruction a line. Blank lines are skipped, and lines of
-    a text that begin with #. A rewrite without a finite score or reward is never a candidate, nor is the initial
-    instruction. Task names are compared after `canonical`; rows for other tasks are left out where any is for `task`,
-    and stand all together, whatever their subject, where none is.
-
-    Raises UserError where the file can't be read, holds no instruction, or has a broken line before its last; a cut
-    last line (of a killed run) is left out with a warning.
+    rewritten from, and `dataset_name`, its task; `.txt`, one instruction a line. A rewrite without a finite score or
+    reward is never a candidate, nor is the initial instruction. Task names are compared after `canonical`; rows for
+    other tasks are left out where any is for `task`, and stand all together where none is.
+    Raises UserError where the file can't be read, or holds no instruction.
     """
     path = Path(path)
     if path.suffix.lower() == ".txt":
@@ -173,27 +170,21 @@ class _LoggedRollout:
 
 
 def _read_log(path: Path, lines: list[dict[str, Any]], task: str, canonical: Naming) -> list[Prompts]:
-    log = [
-        _LoggedRollout(
-            replace(
-                _row(line, canonical(_text(line, "dataset_name", path, number)), f"{path}: row {number}"),
-                instruction=_text(line, "instruction", path, number).strip(),
-            ),
-            name if isinstance(name := line.get("row"), str) else None,
-            _text(line, "rewrite", path, number).strip(),
-            finite(line.get("reward")),
-        )
-        for number, line in enumerate(lines, start=1)
-    ]
+    log = []
+    for number, line in enumerate(lines, start=1):
+        dataset, *texts = (_text(line, key, path, number) for key in ("dataset_name", "instruction", "rewrite"))
+        instruction, rewrite = (text.strip() for text in texts)
+        row = replace(_row(line, canonical(dataset), f"{path}: row {number}"), instruction=instruction)
+        name = line.get("row") if isinstance(line.get("row"), str) else None
+        log.append(_LoggedRollout(row, name, rewrite, finite(line.get("reward"))))
     tasks = tuple(sorted({rollout.row.dataset_name for rollout in log}))
     if task in tasks:
         by_row: dict[InstructionRow, list[_LoggedRollout]] = defaultdict(list)
         for rollout in log:
             if rollout.row.dataset_name == task:
                 by_row[rollout.row].append(rollout)
-        found = [
-            _ranked(path, replace(row, instruction=""), own, (task,), (), canonical) for row, own in by_row.items()
-        ]
+        rows = [(replace(row, instruction=""), own) for row, own in by_row.items()]
+        found = [_ranked(path, row, own, (task,), (), canonical) for row, own in rows]
     else:
         notes = [f"no row of the log is for {task}: its rewrites were made, and are ranked, for {', '.join(tasks)}"]
         if (count := len({rollout.row.instruction for rollout in log})) > 1:

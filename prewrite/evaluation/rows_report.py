@@ -32,11 +32,9 @@ class RowsReport:
         mean = self._mean()
         if mean is not None:
             test = "McNemar's exact p" if self.reports[0].rows[0].summary.samples == 1 else "a permutation test's p"
-            lines.append(
-                f"- mean of {len(self.reports)} rows: initial {100 * mean['initial']:.1f}, "
-                f"best {100 * mean['best']:.1f}; over all examples {mean['wins']} won, {mean['losses']} lost, "
-                f"{test} {mean['p_value']:.2g}"
-            )
+            scores = f"initial {100 * mean['initial']:.1f}, best {100 * mean['best']:.1f}"
+            fought = f"over all examples {mean['wins']} won, {mean['losses']} lost"
+            lines.append(f"- mean of {len(self.reports)} rows: {scores}; {fought}, {test} {mean['p_value']:.2g}")
         lines.append(cost_line(self.cost))
         for name, report in zip(self.names, self.reports, strict=True):
             lines += ["", f"{name}, {report.test_label}"]

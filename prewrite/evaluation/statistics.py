@@ -167,9 +167,8 @@ def paired_permutation_test(
     in, so that p is never 0. Sources: Fisher 1935, "The Design of Experiments", section 21; Phipson and Smyth 2010,
     "Permutation p-values should never be zero".
     """
-    difference_N = np.array(
-        [a - b for a, b in zip(first, second, strict=True) if a is not None and b is not None], dtype=np.float64
-    )
+    pairs = [(a, b) for a, b in zip(first, second, strict=True) if a is not None and b is not None]
+    difference_N = np.array([a - b for a, b in pairs], dtype=np.float64)
     changed = difference_N[difference_N != 0]  # flipping the sign of a tie changes nothing
     wins, losses = int((changed > 0).sum()), int((changed < 0).sum())
     p_value = 1.0

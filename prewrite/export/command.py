@@ -24,9 +24,8 @@ class Source:
 
 
 def export(source: Source, out: Path, *, merge: bool = False) -> None:
-    """Writes the folder: weights in bfloat16 (safetensors; tied ones once), tokenizer with its chat template,
-    generation config, README.md. An adapter's folder stays one (peft), or is merged into its base model. Whole or not
-    at all. Raises UserError."""
+    """Writes the folder, whole or not at all: weights in bfloat16 (safetensors; tied ones once), tokenizer, generation
+    config, README.md. An adapter's folder stays one (peft), or is merged into its base model. Raises UserError."""
     given = str(source.checkpoint)
     settings = PolicySettings(model=given, dtype="bfloat16", attn_implementation="sdpa")
     quiet_libraries()

@@ -75,10 +75,9 @@ def generate(plan: Plan, missing: int) -> Outcome:
     with contextlib.ExitStack() as stack:
         model = stack.enter_context(_asked(plan, missing) if missing else _nobody(plan))
         try:
-            out, others = (
-                stack.enter_context(path.open("w", encoding="utf-8", errors=HALVES, newline="\n"))
-                for path in (plan.out, plan.left_out)
-            )
+            paths = (plan.out, plan.left_out)
+            opened = (path.open("w", encoding="utf-8", errors=HALVES, newline="\n") for path in paths)
+            out, others = map(stack.enter_context, opened)
             bar = stack.enter_context(progress_bar(len(plan.prompts), " prompts"))
             for number, (prompt, answers) in enumerate(_answered(plan, model), start=1):
                 _write(plan, prompt, answers, out, others, outcome)

@@ -76,10 +76,8 @@ def claim(entry: Line) -> Claim:
         began = "what the last stage began with" if earlier(entry) else "the initial instruction"
         return Claim("none", "not tested", f"The best rewrite was not tested against {began} (yet).")
     wins, losses, rows = (number(test.get(key)) or 0 for key in ("wins", "losses", "n"))
-    told = (
-        f"On {rows:.0f} held-out examples that no choice had read, {wins:.0f} were won and {losses:.0f} lost "
-        f"(one-sided p {test['p_value']:.2g})."
-    )
+    outcome = f"{wins:.0f} were won and {losses:.0f} lost (one-sided p {test['p_value']:.2g})"
+    told = f"On {rows:.0f} held-out examples that no choice had read, {outcome}."
     if test.get("proven") is True:
         return Claim("good", "better, proven", told)
     return Claim("open", "not proven", f"{told} That is within noise: nothing to deploy yet.")

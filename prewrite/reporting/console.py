@@ -55,10 +55,8 @@ def step_line(metrics: Mapping[str, Any], total_steps: int) -> str:
     if "epoch" in metrics:
         parts.append(f"epoch {_number(metrics['epoch'], 2)}")
     else:
-        parts.append(
-            f"reward {_number(metrics.get('reward_mean'))} ±{_number(metrics.get('reward_std'))}"
-            f" max {_number(metrics.get('reward_max'))}"
-        )
+        mean, deviation, most = (_number(metrics.get(f"reward_{name}")) for name in ("mean", "std", "max"))
+        parts.append(f"reward {mean} ±{deviation} max {most}")
     parts += [f"loss {_number(metrics.get('loss'), 4)}", f"grad {_number(metrics.get('grad_norm'), 2)}"]
     if metrics.get("kl") is not None:
         parts.append(f"kl {_number(metrics['kl'], 4)}")

@@ -77,21 +77,14 @@ def rewrite_prompts(rewriter: str, prompts: Path) -> Path:
 
 def as_jsonl(written: Sequence[Written]) -> str:
     """A line a rewrite, under the key that `evaluate.py --prompts` reads in a list. UserError where there is none."""
-    lines = [
-        {"instruction": text, "rewrite_of": one.row.instruction}
-        | {
-            key: value
-            for key in ("dataset_name", "subject", "level", "tags")
-            if (value := getattr(one.row, key)) and value != NO_TASK
-        }
-        for one in written
-        for text in one.rewrites
-    ]
+    lines = []
+    for one in written:
+        known = {key: getattr(one.row, key) for key in ("dataset_name", "subject", "level", "tags")}
+        known = {key: value for key, value in known.items() if value and value != NO_TASK}
+        lines += [{"instruction": text, "rewrite_of": one.row.instruction} | known for text in one.rewrites]
     if not lines:
-        raise UserError(
-            "none of the completions holds a rewrite: all are empty, or cut at rollout.max_completion_length. Raise "
-            "that (--set), or look whether the model thinks first (rollout.chat_template_kwargs)"
-        )
+        way_out = "raise that (--set), or look whether the model thinks first (rollout.chat_template_kwargs)"
+        raise UserError(f"no completion holds a rewrite: all are empty, or cut at max_completion_length; {way_out}")
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 

@@ -100,11 +100,8 @@ def with_words(task: Task, words: Mapping[str, str]) -> Task:
 
 def unnamed_labels(task: Task, instruction: str) -> list[str]:
     """The labels that an instruction does not name, as whole words; the task model is held to them all the same."""
-    return [
-        label
-        for label in task.labels
-        if not re.search(rf"(?<!\w){re.escape(label)}(?!\w)", instruction, 0 if len(label) == 1 else re.IGNORECASE)
-    ]
+    flags = {label: re.NOFLAG if len(label) == 1 else re.IGNORECASE for label in task.labels}
+    return [name for name in task.labels if not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", instruction, flags[name])]
 
 
 def own_tasks(settings: Sequence[CustomTaskSettings]) -> tuple[list[Task], list[str]]:

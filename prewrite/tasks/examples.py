@@ -61,18 +61,16 @@ def make_examples(
             raise UserError(f"{task.name}: all {len(rows)} rows are left out: {left_out}. See custom_tasks[].target.")
         log.warning("%s: %d of %d rows are left out: %s", task.name, others, len(rows), left_out)
     if dropped:
-        log.warning(
-            "%s: %d rows with an empty text or gold are left out (data.empty): %s%s",
-            *(task.name, len(dropped), dropped[0].partition(": ")[0] + ": ", _short(dropped)),
-        )
+        told = (task.name, len(dropped), dropped[0].partition(": ")[0], _short(dropped))
+        log.warning("%s: %d rows with an empty text or gold are left out (data.empty): %s: %s", *told)
     return examples
 
 
 def _told(task: Task, places: dict[str, list[str]]) -> list[str]:
-    lines = [
-        f"{task.name}: {own[0]}: {fault}" + (f" ({len(own)} rows: {_short(own)})" if len(own) > 1 else "")
-        for fault, own in list(places.items())[:_KINDS_TOLD]
-    ]
+    lines = []
+    for fault, own in list(places.items())[:_KINDS_TOLD]:
+        also = f" ({len(own)} rows: {_short(own)})" if len(own) > 1 else ""
+        lines.append(f"{task.name}: {own[0]}: {fault}{also}")
     return lines + ([f"{task.name}: and {len(places) - _KINDS_TOLD} faults more."] if len(places) > _KINDS_TOLD else [])
 
 
@@ -106,6 +104,8 @@ def _example(task: Task, row: RawRow, generated_id: str, empty: Empty) -> Exampl
             raise _Fault(f"the column {column!r} holds half a character (a lone surrogate); take it out.")
         if not shown_text(row[column]).strip() and empty != "keep":
             raise _Empty(f"the column {column!r} is empty; data.empty=drop leaves such rows out, keep keeps them.")
+    own = (*task.fields, task.target, "solution")
+    others = {column: cell for column, cell in row.items() if column not in own}
     return Example(
         id=text_or_none(row.get("id")) or generated_id,
         fields={column: shown_text(row[column]) for column in task.fields},
@@ -113,11 +113,7 @@ def _example(task: Task, row: RawRow, generated_id: str, empty: Empty) -> Exampl
         subject=text_or_none(row.get("subject")),
         level=text_or_none(row.get("level")),
         solution=text_or_none(row.get("solution")),
-        columns={
-            column: shown_text(cell)
-            for column, cell in row.items()
-            if column not in (*task.fields, task.target, "solution") and isinstance(cell, str | int | float)
-        },
+        columns={name: shown_text(cell) for name, cell in others.items() if isinstance(cell, str | int | float)},
     )
 
 

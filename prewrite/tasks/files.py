@@ -1,5 +1,4 @@
-"""Rows out of JSONL, CSV and parquet files and saved `datasets` folders, whatever the locale, with faults told by file,
-row and column."""
+"""Rows out of JSONL, CSV, parquet and saved `datasets` folders, in any locale; faults have file, row and column."""
 
 import ast
 import contextlib

@@ -65,12 +65,10 @@ def load_pool(
 
     Repeated rows are dropped first. A row that repeats a test row is refused, or left out where the task says why the
     hub's copy has such rows.
-    words: rows with fewer words in their fields than the first, or more than the second, are left out, the longer ones
-        counted; the test keeps all its rows.
+    words: rows with fewer words in their fields than the first, or more than the second, are left out.
     local_dir: the data folder; None = the folder that PREWRITE_DATA names, or, where it is not set, the hub.
     empty: what becomes of rows of local files with an empty text or gold.
-    Raises UserError with the faults of train and test together: missing, empty, overlapping, a row without a column, an
-    unknown label.
+    Raises UserError with the faults of train and test together.
     """
     folder = data_folder(local_dir)
     loaded, faults = [], []

@@ -168,21 +168,20 @@ def _apply(data: dict[str, Any], override: str) -> None:
         value = raw  # a bare word is text
     except RecursionError as error:
         raise UserError(f"--set {key}: the value is no JSON that can be read ({error})") from error
-    section, dot, name = key.rpartition(".")
-    names = [where for where, model in sections() for field in model.model_fields if field == key]
-    if not dot and len(names) != 1:
-        if names:
-            options = ", ".join(f"{where}.{key}" for where in names)
-            raise UserError(f"--set {key} stands in several sections; say which: {options}")
+    homes = [key] if "." in key else _homes(key)
+    if not homes:
         raise UserError(f"--set {key}: unknown key{_place_of(key)}")
+    if len(homes) > 1:
+        raise UserError(f"--set {key} stands in several sections; say which: {', '.join(homes)}")
+    section, _, name = homes[0].rpartition(".")
     target = data
-    for part in filter(None, (section if dot else names[0]).split(".")):
+    for part in filter(None, section.split(".")):
         if target.get(part) is None:
             target[part] = {}
         target = target[part]
         if not isinstance(target, dict):
             raise UserError(f"--set {key}: {section} is no section")
-    target[name if dot else key] = value
+    target[name] = value
 
 
 def _all_keys() -> list[str]:

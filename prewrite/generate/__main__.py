@@ -68,8 +68,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--template", required=True, metavar="TEXT|FILE", help=columns)
     add_task_model(parser)
     for name, kind in SETTINGS:
-        meaning = f"task_model.{name} (docs/settings.md)" if name != "num_generations" else "of each prompt (1)"
-        add(f"--{name.replace('_', '-')}", type=kind, metavar=name[0].upper(), help=meaning)
+        flag = "num-generations" if name == "samples_per_query" else name.replace("_", "-")
+        add(f"--{flag}", dest=name, type=kind, metavar=flag[0].upper(), help=f"task_model.{name} (docs/settings.md)")
     passes = "keep what passes this reward of solving, see `python -m prewrite.rewards`; given again: all"
     add("--reward", action="append", default=[], metavar="NAME", help=passes)
     add("--min-reward", type=_finite, metavar="X", help="the least score that passes, of each (1)")

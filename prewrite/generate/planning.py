@@ -19,11 +19,10 @@ from prewrite.tasks.loading import load_examples
 from prewrite.types import Call
 
 SETTINGS: tuple[tuple[str, type], ...] = (
-    ("num_generations", int), ("temperature", float), ("top_p", float), ("max_tokens", int), ("system_prompt", str),
+    ("samples_per_query", int), ("temperature", float), ("top_p", float), ("max_tokens", int), ("system_prompt", str),
     ("concurrency", int), ("timeout", float), ("max_retries", int),
 )  # fmt: skip
 """Options that stand for settings of `task_model`, and what they are."""
-_OTHER_NAMES = {"num_generations": "samples_per_query"}
 
 
 @dataclass(frozen=True)
@@ -95,9 +94,8 @@ def _config(arguments: argparse.Namespace) -> Config:
     given = given_settings(arguments, arguments.config)
     task_model = given["task_model"]
     if isinstance(task_model, dict):  # all else is told by made_config
-        for name, _ in SETTINGS:
-            if (value := getattr(arguments, name)) is not None:
-                task_model[_OTHER_NAMES.get(name, name)] = value
+        given_here = {name: getattr(arguments, name) for name, _ in SETTINGS}
+        task_model |= {name: value for name, value in given_here.items() if value is not None}
         if not (task_model.get("model") or any("task_model.model" in one for one in arguments.overrides)):
             raise UserError("no model: give --model (and --base-url where it is served), or --config with a task_model")
     if arguments.reward and not arguments.config:

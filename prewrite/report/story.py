@@ -123,14 +123,14 @@ def lineage(run: RunFolder, entry: Line) -> list[Ancestor]:
     texts = [initial, *reversed(chain)]
     ancestors = []
     for before, one in zip(["", *texts], texts, strict=False):
-        line, known = first.get(one), rewards.get(one, [])
+        line, known = first.get(one, {}), rewards.get(one, [])
+        step, mean = number(line.get("step")), sum(known) / len(known) if known else None
         note = "" if line or one == initial else _sampled(judged.get(one, {}))
         if one in begun and one not in (initial, best):
-            note = f"{note or f'written in step {_step(line):.0f}'}; the next stage began with it"
+            note = f"{note or f'written in step {step or 0:.0f}'}; the next stage began with it"
         if one == initial:
             note = "the initial instruction"
         pieces = differences(before, one)[1] if before else [(one, False)]
-        step, mean = number(line.get("step")) if line else None, sum(known) / len(known) if known else None
         ancestors.append(Ancestor(one, pieces, step, mean, len(known), note))
     return ancestors
 
@@ -147,10 +147,6 @@ def _sampled(look: Line) -> str:
     step = number(look.get("step"))
     after = "" if step is None else f", after step {step:.0f}"
     return f"{how}{after}: a rewrite of what its stage began with"
-
-
-def _step(line: Line | None) -> float:
-    return (number(line.get("step")) if line else None) or 0
 
 
 def stages(entry: Line) -> list[tuple[int, Line, Claim]]:

@@ -16,12 +16,11 @@ from prewrite.config import Config
 from prewrite.errors import UserError
 
 ROLLOUT_COLUMNS = ("step", "dataset_name", "instruction", "rewrite", "reward", "advantage")
-_PACKAGES = {"tensorboard": "tensorboard", "wandb": "wandb"}
 
 
 def refuse_missing_trackers(config: Config) -> None:
     """UserError where `report_to` names a package that is not installed; loads none of them."""
-    missing = [name for name in config.tracking.report_to if importlib.util.find_spec(_PACKAGES[name]) is None]
+    missing = [name for name in config.tracking.report_to if importlib.util.find_spec(name) is None]
     if missing:
         raise UserError(
             f"tracking.report_to: {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed here: "

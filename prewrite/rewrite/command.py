@@ -84,7 +84,7 @@ def as_jsonl(written: Sequence[Written]) -> str:
         lines += [{"instruction": text, "rewrite_of": one.row.instruction} | known for text in one.rewrites]
     if not lines:
         way_out = "raise that (--set), or look whether the model thinks first (rollout.chat_template_kwargs)"
-        raise UserError(f"no completion holds a rewrite: all are empty, or cut at max_completion_length; {way_out}")
+        raise UserError(f"none of the completions holds a rewrite: empty, or cut at max_completion_length; {way_out}")
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 

@@ -47,18 +47,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def print_table() -> None:
     """A line a task."""
     header = ("task", "kind", "labels", "train and dev (hub)", "test", "local files", "licence")
-    rows = [header] + [
-        (
-            task.name,
-            task.kind,
-            ", ".join(task.labels) or "-",
-            _origin(task.train),
-            task.test.label,
-            ", ".join(dict.fromkeys((*task.train.files, *task.test.files))),
-            task.licence,
-        )
-        for task in TASKS.values()
-    ]
+    rows = [header]
+    for task in TASKS.values():
+        labels, files = ", ".join(task.labels) or "-", ", ".join(dict.fromkeys((*task.train.files, *task.test.files)))
+        rows.append((task.name, task.kind, labels, _origin(task.train), task.test.label, files, task.licence))
     print("\n".join(table_lines(rows)))
 
 

@@ -65,10 +65,8 @@ def stage_configs(config: Config, where: str = "config") -> list[Config]:
     whole, budget = config.model_dump(exclude={"stages", "num_stages", "reset_model"}), config.budget
     found = []
     if 0 < (most := config.training.max_steps or 0) < len(entries):
-        raise UserError(
-            f"{where}: training.max_steps is {most}, shared out among {len(entries)} stages: give at least a step for "
-            "each, or training.num_stage_steps"
-        )
+        shared = f"training.max_steps is {most}, shared out among {len(entries)} stages"
+        raise UserError(f"{where}: {shared}: give at least a step for each, or training.num_stage_steps")
     for number, entry in enumerate(entries):
         data = entry.over(whole)
         data["budget"] = data["budget"] | budget.shared_by(len(entries))
@@ -108,10 +106,8 @@ def check_world(config: Config, world_size: int) -> None:
             f"whole number of groups of num_generations {group}; change one of the three so that {group} divides them"
         )
     if world_size % config.rollout.vllm_tensor_parallel_size:
-        raise UserError(
-            f"config: rollout.vllm_tensor_parallel_size {config.rollout.vllm_tensor_parallel_size} does not divide the "
-            f"{world_size} ranks of this run: every engine takes so many of them"
-        )
+        given = f"rollout.vllm_tensor_parallel_size {config.rollout.vllm_tensor_parallel_size}"
+        raise UserError(f"config: {given} does not divide the {world_size} ranks: every engine takes so many of them")
 
 
 def config_hash(config: Config) -> str:

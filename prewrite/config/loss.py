@@ -84,10 +84,8 @@ class LossSettings(Section):
 
     def faults(self) -> Iterator[str]:
         if self.importance_sampling_level == "sequence" and self.loss_type != "grpo":
-            yield (
-                f"importance_sampling_level=sequence with loss_type={self.loss_type}: a sequence's one ratio would be "
-                "weighed by its length, or is not defined; GSPO is loss_type=grpo"
-            )
+            why = "a sequence's one ratio would be weighed by its length, or is not defined"
+            yield f"importance_sampling_level=sequence with loss_type={self.loss_type}: {why}; GSPO is loss_type=grpo"
         if self.delta is not None and self.loss_type in ("cispo", "sapo"):
             yield f"delta with loss_type={self.loss_type}: there is no clip for it to bound; leave it out"
         elif self.delta is not None and self.delta <= (upper := 1 + self.epsilon_high):

@@ -73,7 +73,6 @@ class TrainingSettings(Section):
         if self.min_lr_rate and self.lr_scheduler_type == "constant":
             yield "min_lr_rate with lr_scheduler_type=constant: nothing falls to a floor; take cosine or linear"
         if (self.steps_per_generation or 0) % self.gradient_accumulation_steps:
-            yield (
-                f"steps_per_generation={self.steps_per_generation} is no multiple of gradient_accumulation_steps="
-                f"{self.gradient_accumulation_steps}: a rollout batch must make whole optimizer steps"
-            )
+            given = f"steps_per_generation={self.steps_per_generation}"
+            rule = f"no multiple of gradient_accumulation_steps={self.gradient_accumulation_steps}"
+            yield f"{given} is {rule}: a rollout batch must make whole optimizer steps"

@@ -131,10 +131,9 @@ def outlook(n: int, candidates: int) -> str:
     rows = {gain: rows_needed(gain, TYPICAL_DISCORDANT, level=level, power=POWER) for gain in GAINS}
     needed = ", ".join(f"{100 * gain:.0f} points {number:,}" for gain, number in rows.items())
     together = f", with {candidates} tested together" if candidates > 1 else ""
-    return (
-        f"the test on {n} examples finds a true gain of 5 points with a chance of {chance:.0%}{together}; for "
-        f"{POWER:.0%} a gain needs so many examples: {needed} (if {TYPICAL_DISCORDANT:.0%} of answers differ)"
-    )
+    finds = f"the test on {n} examples finds a true gain of 5 points with a chance of {chance:.0%}{together}"
+    assumed = f"if {TYPICAL_DISCORDANT:.0%} of answers differ"
+    return f"{finds}; for {POWER:.0%} a gain needs so many examples: {needed} ({assumed})"
 
 
 def _grouped(arguments: argparse.Namespace, setup: Setup, files: Sequence[Path]) -> list[list[Prompts]]:

@@ -69,14 +69,11 @@ def read_prompts(path: str | Path, task: str, canonical: Naming = str) -> list[P
     Raises UserError where the file can't be read, or holds no instruction.
     """
     path = Path(path)
-    if path.suffix.lower() == ".txt":
-        return [_read_text(path, task)]
-    rows, kind = _rows(path)
+    rows, kind, notes = _rows(path)
     if kind == "log":
         return _read_log(path, rows, task, canonical)
     named = [None if is_missing(name := row.get("dataset_name")) else canonical(str(name)) for row in rows]
     others = sorted({name for name in named if name not in (None, task)})
-    notes: tuple[str, ...] = ()
     is_own = not others or not {None, task}.isdisjoint(named)
     if not is_own:
         notes = (f"no row of {path.name} is for {task}: they are for {', '.join(others)}",)
@@ -99,23 +96,30 @@ def read_prompts(path: str | Path, task: str, canonical: Naming = str) -> list[P
 
 def tasks_of(path: Path, canonical: Naming = str) -> list[str]:
     """The tasks that a prompts file's rows are for, in its order; [] where it names none."""
-    rows = [] if path.suffix.lower() == ".txt" else _rows(path)[0]
-    names = [name for row in rows if not is_missing(name := row.get("dataset_name"))]
+    names = [name for row in _rows(path)[0] if not is_missing(name := row.get("dataset_name"))]
     return list(dict.fromkeys(canonical(str(name)) for name in names))
 
 
-def _rows(path: Path) -> tuple[list[dict[str, Any]], str]:
-    """The rows of a file, and what it is: "log", "best" or "list"."""
+def _rows(path: Path) -> tuple[list[dict[str, Any]], str, tuple[str, ...]]:
+    """The rows of a file, what it is ("log", "best" or "list"), and notes."""
     ending = path.suffix.lower()
     if ending == ".json":
-        return _read_best(path), "best"
+        return _read_best(path), "best", ()
+    if ending == ".txt":
+        try:
+            lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").split("\n")]
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"{path}: cannot be read ({error}); give the path of a UTF-8 text file") from error
+        comments = sum(line.startswith("#") for line in lines)
+        notes = (f"{path.name}: {comments} lines begin with # and are taken as comments",) if comments else ()
+        return [{"instruction": line} for line in lines if line and not line.startswith("#")], "list", notes
     if ending not in (".jsonl", ".csv", ".parquet"):
         raise UserError(
             f"{path}: its ending is {path.suffix!r}; give a run's folder, log.jsonl or best.json, a .jsonl, .csv or "
             ".parquet list with the column `instruction`, or a .txt file with one instruction a line"
         )
     rows = read_rows(path)
-    return rows, "log" if "rewrite" in rows[0] and "reward" in rows[0] else "list"
+    return rows, "log" if "rewrite" in rows[0] and "reward" in rows[0] else "list", ()
 
 
 def _row(line: dict[str, Any], task: str, where: str) -> InstructionRow:
@@ -138,20 +142,6 @@ def _read_best(path: Path) -> list[dict[str, Any]]:
     except (OSError, ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise UserError(f"{path}: no best.json of a run ({reason}); of .json files only that is read") from error
-
-
-def _read_text(path: Path, task: str) -> Prompts:
-    try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").split("\n")]
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read ({error}); give the path of a UTF-8 text file") from error
-    kept = [line for line in lines if line and not line.startswith("#")]
-    if not kept:
-        raise UserError(f"{path}: it holds no instruction; at least one is needed")
-    comments = sum(line.startswith("#") for line in lines)
-    notes = (f"{path.name}: {comments} lines begin with # and are taken as comments",) if comments else ()
-    different = tuple(Candidate(line, "file order") for line in dict.fromkeys(kept))
-    return Prompts(InstructionRow("", task), different, notes=notes)
 
 
 def finite(value: object) -> float | None:

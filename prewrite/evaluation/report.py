@@ -176,13 +176,11 @@ def findings(task: Task, rows: Sequence[ReportRow]) -> list[str]:
             lines.append(f"{row.role}, {row.summary.samples} answers to each example: {shares}.")
     if all(row.summary.accuracy is not None and row.summary.accuracy.value == 0 for row in rows):
         high = share_interval(0, judged).high
-        lines.append(
-            f"not one of the {judged} answers is right under any instruction: the true share may still be up to "
-            f"{high:.1%}, and instructions cannot be told apart."
-        )
+        zero = f"not one of the {judged} answers is right under any instruction"
+        lines.append(f"{zero}: the true share may still be up to {high:.1%}, and instructions cannot be told apart.")
     elif judged < SMALL_TEST:
-        half = share_interval(judged // 2, 2 * (judged // 2)) if judged > 1 else None
-        width = f"about {100 * (half.high - half.low) / 2:.0f} points either way" if half else "nothing"
+        half = share_interval(judged // 2, 2 * (judged // 2))
+        width = f"about {50 * (half.high - half.low):.0f} points either way" if judged > 1 else "nothing"
         lines.append(f"{judged} examples tell little: a share near one half is known to {width}.")
     for row in rows:
         label, share = row.summary.majority or ("", 0.0)

@@ -50,12 +50,10 @@ def _figures(run: RunFolder) -> list[str]:
     figures: dict[str, Any] = {
         "steps": run.totals.get("steps"),
         "task calls": run.totals.get("task_calls"),
-        "hours": number(run.totals.get("seconds")),
+        "hours": None if (seconds := number(run.totals.get("seconds"))) is None else f"{seconds / 3600:.2f}",
         "task model": None if (model := run.setting("task_model", "model")) is None else name_of(str(model)),
         "seed": run.config.get("seed"),
     }
-    if (seconds := figures["hours"]) is not None:
-        figures["hours"] = f"{seconds / 3600:.2f}"
     if losses:
         figures["held-out loss, before and after"] = f"{losses[0]:.3f}, {losses[-1]:.3f}"
     if rewards:
@@ -73,10 +71,10 @@ def _result(entry: dict[str, Any]) -> list[str]:
     lines += [f"| initial | {_score(baseline)} |", f"| best | {_score(entry)} |", ""]
     if isinstance(test, dict):
         claim = "better, proven" if test.get("proven") else "not proven to be better"
-        lines.append(
-            f"One paired test on {test.get('n')} other examples: {test.get('wins')} won, {test.get('losses')} lost, "
-            f"one-sided p {number(test.get('p_value')) or 0:.2g}: {claim}."
+        fought = (
+            f"{test.get('wins')} won, {test.get('losses')} lost, one-sided p {number(test.get('p_value')) or 0:.2g}"
         )
+        lines.append(f"One paired test on {test.get('n')} other examples: {fought}: {claim}.")
     else:
         lines.append("Not tested on other examples.")
     lines += ["", "Initial:", "", *_block(text(baseline.get("instruction")))]

@@ -2,6 +2,7 @@
 
 import difflib
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -223,14 +224,12 @@ def spending(run: RunFolder) -> list[tuple[str, float]]:
 
     A later stage has the answers of an earlier one again, unasked.
     """
-    looks: dict[tuple[Any, str], int] = {}
-    races: dict[tuple[Any, str], int] = {}
-    tests: dict[tuple[Any, str], int] = {}
+    looks, races, tests = (defaultdict[tuple[str, str], int](int) for _ in range(3))
     purposes = {"initial": looks, "kept": looks, "greedy": looks, "sampled": looks, "race": races, "test": tests}
     for line in run.dev:
         key, role = (text(line.get("row")), text(line.get("rewrite"))), text(line.get("role"))
         if role in purposes:
-            purposes[role][key] = max(purposes[role].get(key, 0), asked_on(line))
+            purposes[role][key] = max(purposes[role][key], asked_on(line))
     race = sum(max(0, asked - looks.get(key, 0)) for key, asked in races.items())
     look, test = sum(looks.values()), sum(tests.values())
     total = number(run.totals.get("task_calls")) or sum(run.series("task_calls")[1])

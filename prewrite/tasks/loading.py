@@ -51,10 +51,8 @@ def load_examples(
     if split == "train":
         return require_rows(pool[dev_size:], f"{task.name} train", f"dev_size={dev_size} (of {len(pool)} rows)")
     if not 0 < dev_size < len(pool):
-        raise UserError(
-            f"{task.name} dev: dev_size is {dev_size}, and the train source has {len(pool)} different rows. "
-            f"Give a dev_size from 1 to {len(pool) - 1}; the other rows are for training."
-        )
+        way_out = f"Give a dev_size from 1 to {len(pool) - 1}; the other rows are for training."
+        raise UserError(f"{task.name} dev: dev_size is {dev_size} of {len(pool)} different train rows. {way_out}")
     return pool[:dev_size]
 
 
@@ -87,10 +85,8 @@ def load_pool(
     pool = [e for e, n in zip(whole_pool, lengths, strict=True) if least <= n and (most is None or n <= most)]
     if whole_pool and not pool:
         longest = "" if most is None else f" and at most data.max_words={most}"
-        raise UserError(
-            f"{task.name}: none of the {len(whole_pool)} train rows has data.min_words={least}{longest} words; they "
-            f"have {min(lengths)} to {max(lengths)}."
-        )
+        theirs = f"none of the {len(whole_pool)} train rows has data.min_words={least}{longest} words"
+        raise UserError(f"{task.name}: {theirs}; they have {min(lengths)} to {max(lengths)}.")
     if most is not None and (longer := sum(n > most for n in lengths)):
         told = (task.name, longer, len(lengths), most)
         log.warning("%s: %d of %d rows are longer than data.max_words=%d: left out", *told)
@@ -166,10 +162,8 @@ def _load(task: Task, source: Source, folder: Path | None, empty: Empty) -> _Loa
     require_rows(rows, f"{task.name}: {where}")
     label = _label(source, not from_hub).split()[0]
     if source.class_names and not from_hub:  # the user's own config names a hub data set
-        log.warning(
-            "%s: %s is read from %s in the folder that data.local_dir or PREWRITE_DATA names, not from the hub's %s",
-            *(task.name, label, where, _hub_names(source)),
-        )
+        told = "%s: %s is read from %s in the folder of data.local_dir or PREWRITE_DATA, not from the hub's %s"
+        log.warning(told, task.name, label, where, _hub_names(source))
     read = source.read_hub if from_hub else source.read_file
     empty = "keep" if from_hub else empty
     examples = make_examples(task, rows, read, label=label, empty=empty, left_out=source.left_out)
@@ -180,10 +174,8 @@ def _load(task: Task, source: Source, folder: Path | None, empty: Empty) -> _Loa
         different = _different(examples)
         random.Random(FILE_ROWS_SEED).shuffle(different)
         if not (examples := different[source.part]):
-            raise UserError(
-                f"{task.name}: {where}: test_size cuts off all of its {len(different)} different rows; set it to less: "
-                "train and dev are cut from the others."
-            )
+            cut = f"test_size cuts off all of its {len(different)} different rows"
+            raise UserError(f"{task.name}: {where}: {cut}; set it to less: train and dev are cut from the others.")
     if source.file_rows is not None and not from_hub:
         random.Random(FILE_ROWS_SEED).shuffle(examples)
         examples = examples[source.file_rows]
@@ -218,12 +210,10 @@ def hub_rows(task: Task, source: Source, split: HubSplit) -> Sequence[RawRow]:
 
     access = f"{source.access} " if source.access else ""
     files = ", ".join(dict.fromkeys((*task.train.files, *task.test.files)))
-    way_out = (
-        f"{access}Without the hub, set data.local_dir or PREWRITE_DATA to a folder with {files}; "
-        "scripts/fetch_data.py writes it on a machine that has the hub."
-    )
+    way_out = f"Without the hub, set data.local_dir or PREWRITE_DATA to a folder with {files}; "
+    way_out += "scripts/fetch_data.py writes it on a machine that has the hub."
     try:
-        loaded = load_hub_split(split, way_out)
+        loaded = load_hub_split(split, access + way_out)
     except UserError as error:
         raise UserError(f"{task.name}: {error}") from error
     if source.class_names and isinstance(label := loaded.features.get(task.target), datasets.ClassLabel):
@@ -240,8 +230,5 @@ def load_hub_split(split: HubSplit, way_out: str) -> Any:
     try:
         return datasets.load_dataset(split.dataset, split.config, split=split.split, revision=split.revision)
     except (DatasetsError, httpx.HTTPError, OSError, ValueError) as error:
-        reason = f"{type(error).__name__}: {str(error).rstrip('.')}"
-        raise UserError(
-            f"the hub data set {split.dataset} (config {split.config}, split {split.split}) could not be loaded: "
-            f"{reason}. {way_out}"
-        ) from error
+        what, reason = f"(config {split.config}, split {split.split})", f"{type(error).__name__}: {error}".rstrip(".")
+        raise UserError(f"the hub data set {split.dataset} {what} could not be loaded: {reason}. {way_out}") from error

@@ -13,7 +13,7 @@ from prewrite.engine.task_model import TaskModel
 from prewrite.engine.task_server import open_task_model
 from prewrite.errors import UserError
 from prewrite.evaluation.kept import KeptAnswers
-from prewrite.evaluation.planning import Job, Part, Plan, outlook
+from prewrite.evaluation.planning import Job, Part, Plan, outlook, rows_file
 from prewrite.evaluation.report import Report, make_rows
 from prewrite.evaluation.rows_report import RowsReport
 from prewrite.evaluation.setup import Setup
@@ -42,7 +42,7 @@ def carry_out(plan: Plan, task_model: TaskModel | None = None) -> Iterator[tuple
             return opened
 
         for job in plan.jobs:
-            yield _evaluate(job, plan.setup, KeptAnswers(job.rows_file, plan.setup.task_model, get)), job.out
+            yield _evaluate(job, plan.setup, KeptAnswers(rows_file(job.out), plan.setup.task_model, get)), job.out
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def _evaluate(job: Job, setup: Setup, kept: KeptAnswers) -> Report | RowsReport:
             test_label=test_label(part.task, setup.config.data.local_dir) + _of(part.row),
             test_size=len(part.whole_test),
             scoring=setup.how(part.task, kept.dialect),
-            facts=setup.facts(part.task) | dict(part.facts) | {"rows": str(job.rows_file)},
+            facts=setup.facts(part.task) | dict(part.facts) | {"rows": str(rows_file(job.out))},
             notes=part.notes,
             rows=own,
             cost=cost if is_alone else {},

@@ -69,11 +69,6 @@ class Job:
     def tasks(self) -> str:
         return ", ".join(dict.fromkeys(part.task.name for part in self.parts))
 
-    @property
-    def rows_file(self) -> Path:
-        """Where each answer is kept."""
-        return rows_file(self.out)
-
 
 def rows_file(out: Path) -> Path:
     """The file of answers beside a report."""

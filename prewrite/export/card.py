@@ -71,10 +71,9 @@ def _result(entry: dict[str, Any]) -> list[str]:
     lines += [f"| initial | {_score(baseline)} |", f"| best | {_score(entry)} |", ""]
     if isinstance(test, dict):
         claim = "better, proven" if test.get("proven") else "not proven to be better"
-        fought = (
-            f"{test.get('wins')} won, {test.get('losses')} lost, one-sided p {number(test.get('p_value')) or 0:.2g}"
-        )
-        lines.append(f"One paired test on {test.get('n')} other examples: {fought}: {claim}.")
+        n, wins, losses, p = (number(test.get(key)) or 0 for key in ("n", "wins", "losses", "p_value"))
+        fought = f"{wins} won, {losses} lost, one-sided p {p:.2g}"
+        lines.append(f"One paired test on {n} other examples: {fought}: {claim}.")
     else:
         lines.append("Not tested on other examples.")
     lines += ["", "Initial:", "", *_block(text(baseline.get("instruction")))]

@@ -1,5 +1,4 @@
-"""The tasks that ship in `data/`, under Apache-2.0, small enough for a very small model: plain review sentences, and sums
-in a sentence, for trying the objective `solve`."""
+"""The tasks that ship in `data/`, under Apache-2.0, for a very small model: plain review sentences, and sums in words."""
 
 from pathlib import Path
 

@@ -110,9 +110,7 @@ def _example(task: Task, row: RawRow, generated_id: str, empty: Empty) -> Exampl
         id=text_or_none(row.get("id")) or generated_id,
         fields={column: shown_text(row[column]) for column in task.fields},
         target=_target(task, row[task.target]),
-        subject=text_or_none(row.get("subject")),
-        level=text_or_none(row.get("level")),
-        solution=text_or_none(row.get("solution")),
+        **{name: text_or_none(row.get(name)) for name in ("subject", "level", "solution")},
         columns={name: shown_text(cell) for name, cell in others.items() if isinstance(cell, str | int | float)},
     )
 

@@ -106,15 +106,9 @@ def instruction_row(row: dict[str, Any], where: str) -> InstructionRow:
     for column in ("instruction", "dataset_name"):
         if not isinstance(row[column], str) or not row[column].strip():
             raise UserError(f"{where}: the column {column!r} is {row[column]!r}; it must be a text that is not empty.")
-    return InstructionRow(
-        instruction=row["instruction"],
-        dataset_name=row["dataset_name"],
-        subject=text_or_none(row.get("subject")),
-        level=text_or_none(row.get("level")),
-        tags=tags,
-        information=text_or_none(row.get("information")),
-        answer=_answer(row.get("answer"), f"{where}: the column 'answer'"),
-    )
+    answer = _answer(row.get("answer"), f"{where}: the column 'answer'")
+    others = {name: text_or_none(row.get(name)) for name in ("subject", "level", "information")}
+    return InstructionRow(row["instruction"], row["dataset_name"], tags=tags, answer=answer, **others)
 
 
 def _tags(value: Any, where: str) -> tuple[str, ...]:

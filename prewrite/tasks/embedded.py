@@ -1,4 +1,4 @@
-"""The tasks that ship in `data/`, under Apache-2.0, for a very small model: plain review sentences, and sums in words."""
+"""The tasks that ship in `data/`, under Apache-2.0, for a very small model: plain review sentences, sums in words."""
 
 from pathlib import Path
 

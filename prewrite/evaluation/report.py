@@ -85,7 +85,7 @@ class Report:
         facts = {"task": self.task.name, "test split": f"{self.test_label}, {size}", "scoring": self.scoring}
         lines = [f"{name}: {value}" for name, value in (facts | self.facts).items()]
         lines += [f"note: {note}" for note in self.notes]
-        lines += ["", *_table(self.task, self.rows), "", *_legend(self.task, self.rows), ""]
+        lines += ["", *_table(self.task, self.rows), ""]
         lines += [f"- {finding}" for finding in findings(self.task, self.rows)]
         if self.cost:
             lines.append(cost_line(self.cost))
@@ -198,8 +198,9 @@ def findings(task: Task, rows: Sequence[ReportRow]) -> list[str]:
 
 
 def _table(task: Task, rows: Sequence[ReportRow]) -> list[str]:
-    accuracy = "exact match" if task.kind == "open_question" else "accuracy"
-    samples = rows[0].summary.samples
+    """A line a row, and what the columns are."""
+    accuracy, samples = "exact match" if task.kind == "open_question" else "accuracy", rows[0].summary.samples
+    legend = ["scores in percent, with 95% intervals"]
     columns: dict[str, list[str]] = {
         "": [row.role for row in rows],
         "n": [str(row.summary.n) for row in rows],
@@ -213,36 +214,27 @@ def _table(task: Task, rows: Sequence[ReportRow]) -> list[str]:
             columns["macro-F1"] = [percent(row.summary.macro_f1) for row in rows]
         if len(task.labels) <= LABELS_IN_TABLE:
             columns["recall"] = [_recall(row.summary) for row in rows]
+            legend.append(f"recall: {' / '.join(task.labels)}")
         columns["majority"] = [_majority(row.summary) for row in rows]
+        legend.append("majority: the label answered most often, and how often")
     columns["format"] = [_one_decimal(row.summary.format_compliance) for row in rows]
+    legend.append("format: answers of the form asked for")
+    if samples > 1:
+        legend.append("the intervals are of examples, whose answers are alike")
     if rows[1:]:
         columns["p"] = [p_shown(row.against.get("initial")) for row in rows]
         columns["won/lost"] = [won_lost(row.against.get("initial")) for row in rows]
+        test = "McNemar's exact test" if samples == 1 else "permutation test of the examples' means"
+        corrected = ", corrected for their number by Holm" if rows[2:] else ""
+        legend.append(f"p, won/lost: right answers paired with the initial instruction's, {test}{corrected}")
     if task.kind == "open_question" and rows[1:]:
         columns["p (F1)"] = [p_shown(row.f1_against.get("initial")) for row in rows]
+        legend.append("p (F1): the same for token F1, permutation test")
     if any("default" in row.against for row in rows):
         columns["p default"] = [p_shown(row.against.get("default")) for row in rows]
-    return table_lines([tuple(columns), *zip(*columns.values(), strict=True)])
-
-
-def _legend(task: Task, rows: Sequence[ReportRow]) -> list[str]:
-    parts = ["scores in percent, with 95% intervals"]
-    if task.kind == "classification":
-        if len(task.labels) <= LABELS_IN_TABLE:
-            parts.append(f"recall: {' / '.join(task.labels)}")
-        parts.append("majority: the label answered most often, and how often")
-    parts.append("format: answers of the form asked for")
-    if rows[0].summary.samples > 1:
-        parts.append("the intervals are of examples, whose answers are alike")
-    if rows[1:]:
-        test = "McNemar's exact test" if rows[0].summary.samples == 1 else "permutation test of the examples' means"
-        corrected = ", corrected for their number by Holm" if rows[2:] else ""
-        parts.append(f"p, won/lost: right answers paired with the initial instruction's, {test}{corrected}")
-    if task.kind == "open_question" and rows[1:]:
-        parts.append("p (F1): the same for token F1, permutation test")
-    if any("default" in row.against for row in rows):
-        parts.append("p default: right answers paired with those of the task's default instruction")
-    return ["; ".join(parts) + "."]
+        legend.append("p default: right answers paired with those of the task's default instruction")
+    lines = table_lines([tuple(columns), *zip(*columns.values(), strict=True)])
+    return [*lines, "", "; ".join(legend) + "."]
 
 
 def percent(score: Score | None) -> str:

@@ -4,10 +4,9 @@ import argparse
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from prewrite.asking import MINI_BATCH
 from prewrite.asking.cleaning import clean_rewrite
@@ -51,14 +50,20 @@ def rewrite(arguments: argparse.Namespace) -> list[Written]:
     quiet_libraries()
     counts = [arguments.samples or 1] * len(rows)
     dtype, runs_its_code = DTYPES[policy.dtype], policy.trust_remote_code
-    with whole_model("--rewriter", policy.model, dtype=dtype, trust_remote_code=runs_its_code) as folder:
+    with contextlib.ExitStack() as stack:
+        whole = whole_model("--rewriter", policy.model, dtype=dtype, trust_remote_code=runs_its_code)
+        folder = stack.enter_context(whole)
         refuse_no_model("--rewriter", folder)
         if os.path.isdir(folder) and not any(any(Path(folder).glob(weights)) for weights in _WEIGHTS):
             raise UserError(f"--rewriter {folder!r} holds no weights; the rule: a folder with one of {_WEIGHTS}")
         policy = policy.model_copy(update={"model": folder})
         requests = build_requests(rows, tokenizer := load_tokenizer(policy), rollout)
-        with _sampler(policy, rollout, tokenizer, seed, arguments.rewriter) as sampler:
-            samples = sampler.sample(requests, counts, greedy=arguments.samples is None)
+        world = distributed.start()
+        stack.callback(distributed.stop)
+        print(f"loading the rewriter, {arguments.rewriter}, into a vLLM engine, about a minute", flush=True)
+        sampler = Sampler(policy, rollout, tokenizer, world, seed=seed)
+        stack.callback(sampler.close)
+        samples = sampler.sample(requests, counts, greedy=arguments.samples is None)
     return [_written(row, own, rollout.meta_instruction) for row, own in zip(rows, samples, strict=True)]
 
 
@@ -121,19 +126,6 @@ def _settings(arguments: argparse.Namespace) -> tuple[PolicySettings, RolloutSet
     # One process and a few texts: no other rank to share an engine with, nothing to make room for, no time to compile.
     alone = {"vllm_tensor_parallel_size": 1, "sleep_level": 0, "enforce_eager": True}
     return policy.model_copy(update={"model": arguments.rewriter}), rollout.model_copy(update=alone), seed
-
-
-@contextlib.contextmanager
-def _sampler(
-    policy: PolicySettings, rollout: RolloutSettings, tokenizer: Any, seed: int, name: str
-) -> Iterator[Sampler]:
-    world = distributed.start()
-    with contextlib.ExitStack() as stack:
-        stack.callback(distributed.stop)
-        print(f"loading the rewriter, {name}, into a vLLM engine, about a minute", flush=True)
-        sampler = Sampler(policy, rollout, tokenizer, world, seed=seed)
-        stack.callback(sampler.close)
-        yield sampler
 
 
 def _written(row: InstructionRow, samples: Sequence[Sample], meta_instruction: str) -> Written:

@@ -37,7 +37,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     add("--samples", type=positive, metavar="K", help=samples)
     most = f"only the K best (default: {DEFAULT_TOP_K_OF_A_LOG} of a log, 1 of each of several logs or rows of one, "
     add("--top-k", type=positive, metavar="K", help=f"{most}all of lists)")
-    add_task_model(parser)
+    add_task_model(parser, "data and tasks")
     add("--scoring", choices=("forced_choice", "free_text"), help="of classification tasks")
     add("--limit", type=positive, metavar="N", help="only the first N test examples: a quick try")
     out = "JSON with everything, or a folder for it (default: evaluation_TASK.json beside the prompts; without "
@@ -45,10 +45,10 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     return parser.parse_args(arguments)
 
 
-def add_task_model(parser: ArgumentParser) -> None:
-    """The options that say what answers, and how."""
+def add_task_model(parser: ArgumentParser, sections: str) -> None:
+    """The options that say what answers, and how. sections: what else of a config is read."""
     add = parser.add_argument
-    add("--config", type=Path, metavar="FILE", help="a config, for its task model, data, tasks and budget")
+    add("--config", type=Path, metavar="FILE", help=f"a config, for its task model, {sections}")
     any_setting = "any setting of a config, as task_model.max_tokens=64"
     add("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", help=any_setting)
     add("--model", help="what answers: a name that --base-url serves, else a folder or hub name")

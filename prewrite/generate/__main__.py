@@ -66,10 +66,11 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--limit", type=positive, metavar="N", help="only the first N rows")
     columns = "the prompt, a Jinja template of the row's columns, as '{{ problem }}'"
     add("--template", required=True, metavar="TEXT|FILE", help=columns)
-    add_task_model(parser)
-    for name, kind in SETTINGS:
-        flag = "num-generations" if name == "samples_per_query" else name.replace("_", "-")
-        add(f"--{flag}", dest=name, type=kind, metavar=flag[0].upper(), help=f"task_model.{name} (docs/settings.md)")
+    add_task_model(parser, "data, tasks and budget")
+    add("--num-generations", dest="samples_per_query", type=int, metavar="N", help="completions of each prompt (1)")
+    for name, kind in SETTINGS[1:]:
+        meaning = f"task_model.{name} (docs/settings.md)"
+        add(f"--{name.replace('_', '-')}", type=kind, metavar=name[0].upper(), help=meaning)
     passes = "keep what passes this reward of solving, see `python -m prewrite.rewards`; given again: all"
     add("--reward", action="append", default=[], metavar="NAME", help=passes)
     add("--min-reward", type=_finite, metavar="X", help="the least score that passes, of each (1)")

@@ -98,7 +98,7 @@ def _evaluate(job: Job, setup: Setup, kept: KeptAnswers) -> Report | RowsReport:
         n, way_out = sum(own[0].summary.n for own in rows), f"look at the task model {setup.task_model.model}"
         raise UserError(f"task {job.tasks}: none of {n} test examples has a verdict{why}; {way_out} and at the golds")
     answered = zip(job.names, questions, evaluations, strict=True)
-    kept.finish(row for name, *asked in answered for row in _known(name, *asked, scoring))
+    kept.finish(row for name, asked, own in answered for row in _known(name, asked, own, scoring))
     cost = kept.cost() | {"kept": num_kept, "seconds": time.perf_counter() - started}
     is_alone = len(job.parts) == 1
     reports = [

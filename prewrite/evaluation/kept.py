@@ -118,7 +118,7 @@ class KeptAnswers:
         asked = json.dumps([body, call.choices, call.sample_index], sort_keys=True)
         return hashlib.sha256(asked.encode()).hexdigest()[:24]
 
-    def _keep(self, key: str, query: str | None, text: str, reason: str | None, **forced: Dialect | None) -> None:
+    def _keep(self, key: str, query: str | None, text: str, reason: str | None, **forced: Any) -> None:
         self._rows[key] = {"query": query, "answer": text, "finish_reason": reason, **forced, "request": key}
 
     def _answer(self, key: str) -> Answer:

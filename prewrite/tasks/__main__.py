@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def print_table() -> None:
     """A line a task."""
     header = ("task", "kind", "labels", "train and dev (hub)", "test", "local files", "licence")
-    rows = [header]
+    rows: list[tuple[str, ...]] = [header]
     for task in TASKS.values():
         labels, files = ", ".join(task.labels) or "-", ", ".join(dict.fromkeys((*task.train.files, *task.test.files)))
         rows.append((task.name, task.kind, labels, _origin(task.train), task.test.label, files, task.licence))

@@ -43,8 +43,7 @@ class RowsReport:
 
     def as_json(self) -> dict[str, Any]:
         """Every row's whole report, and the means."""
-        named = zip(self.names, self.reports, strict=True)
-        reports = [{"row": name} | report.as_json() for name, report in named]
+        reports = [{"row": name} | one.as_json() for name, one in zip(self.names, self.reports, strict=True)]
         return {"mean": self._mean(), "cost": dict(self.cost), "reports": reports}
 
     def _line(self, name: str, report: Report) -> tuple[str, ...]:

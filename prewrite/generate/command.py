@@ -150,7 +150,7 @@ def _judged(plan: Plan, prompt: Prompt, answers: Sequence[Answer]) -> list[tuple
         reasons.append(_fault(answer, seen))
         seen.add((answer.text or "").strip())
     texts = {i: answer.text for i, answer in enumerate(answers) if answer.text is not None and not reasons[i]}
-    rewards = _rewards(plan, prompt, texts)
+    rewards = dict(zip(texts, _rewards(plan, prompt, list(texts.values())), strict=True))
     for index in texts:
         reasons[index] = _short_of(plan, rewards[index])
     passing = [index for index, why in enumerate(reasons) if not why]
@@ -183,15 +183,13 @@ def _fault(answer: Answer, seen: set[str]) -> str:
     return "empty" if not text else "the same as another completion" if text in seen else ""
 
 
-def _rewards(plan: Plan, prompt: Prompt, texts: Mapping[int, str]) -> dict[int, dict[str, float | None]]:
-    """Every reward of the texts, by the texts' keys."""
-    rewards: dict[int, dict[str, float | None]] = {index: {} for index in texts}
+def _rewards(plan: Plan, prompt: Prompt, texts: list[str]) -> list[dict[str, float | None]]:
+    """Every reward of each text, by name."""
+    scores: dict[str, Sequence[float | None]] = {}
     for name in (reward.name for reward in plan.rewards):
         parameters: dict[str, Any] = dict(plan.config.reward.reward_kwargs.get(name, {}))
-        scores = score_completions(name, list(texts.values()), [dict(prompt.row)] * len(texts), **parameters)
-        for index, score in zip(texts, scores, strict=True):
-            rewards[index][name] = score
-    return rewards
+        scores[name] = score_completions(name, texts, [dict(prompt.row)] * len(texts), **parameters)
+    return [{name: own[index] for name, own in scores.items()} for index in range(len(texts))]
 
 
 def _line(file: TextIO, row: Mapping[str, Any]) -> None:

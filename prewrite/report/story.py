@@ -241,8 +241,7 @@ def phases(run: RunFolder) -> list[tuple[str, float]]:
     """(phase, seconds) over all steps; what the phases do not name is "other"."""
     keys = [key for key in metric_names([run]) if key.startswith("seconds/")]
     seconds = {key.removeprefix("seconds/"): sum(run.series(key)[1]) for key in keys}
-    whole = seconds.pop("step", 0.0)
-    rest = whole - sum(seconds.values())
+    rest = seconds.pop("step", 0.0) - sum(seconds.values())
     return [*((phase, spent) for phase, spent in seconds.items() if spent), *([("other", rest)] if rest > 0 else [])]
 
 

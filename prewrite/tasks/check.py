@@ -44,8 +44,7 @@ def check(config: Config) -> tuple[list[str], list[str]]:
     for split in [HubSplit(hub.dataset, name, hub.config, hub.revision) for name in names] if hub else []:
         if chats := tried(lambda split=split: read_hub_chats(split, config.data)):
             told.append(f"{split.dataset}:{split.split}: {len(chats)} chats")
-    found = tried(lambda: instruction_rows(config))
-    rows, tasks = found or ([], {})
+    rows, tasks = tried(lambda: instruction_rows(config)) or ([], {})
     least_train = config.reward.examples_per_rewrite if config.asks_task_model else 1
     for name, task in tasks.items():
         own = [row for row in rows if row.dataset_name == name]

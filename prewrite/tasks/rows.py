@@ -37,8 +37,7 @@ def own_examples(row: InstructionRow, examples: Sequence[Example]) -> Sequence[E
 
 def unknown_tags(row: InstructionRow, task: Task, examples: Sequence[Example]) -> tuple[list[str], list[str]]:
     """(the row's tags that are no column of the examples, the columns)."""
-    columns = list(dict.fromkeys(column for example in examples for column in example.texts))
-    known = columns or list(task.fields)
+    known = list(dict.fromkeys(column for example in examples for column in example.texts)) or list(task.fields)
     return [tag for tag in row.tags if tag not in known], known
 
 

@@ -158,10 +158,9 @@ def findings(task: Task, rows: Sequence[ReportRow]) -> list[str]:
     better = [row.role for row, test in tested if _p_of(test) < LEVEL and test.wins > test.losses]
     worse = [row.role for row, test in tested if _p_of(test) < LEVEL and test.wins < test.losses]
     lines = []
-    if better:
-        lines.append(f"better than the initial instruction (p < {LEVEL}): {', '.join(better)}.")
-    if worse:
-        lines.append(f"worse than the initial instruction (p < {LEVEL}): {', '.join(worse)}.")
+    for word, roles in (("better", better), ("worse", worse)):
+        if roles:
+            lines.append(f"{word} than the initial instruction (p < {LEVEL}): {', '.join(roles)}.")
     if tested and not better and not worse:
         lines.append(f"no instruction differs from the initial one at the {LEVEL:.0%} level.")
     if len(tested) > 1:

@@ -63,10 +63,6 @@ def _merged(first: Prompts, second: Prompts) -> Prompts:
     for candidate in (*first.candidates, *second.candidates):
         if candidate.instruction != first.initial:
             by_text.setdefault(candidate.instruction, candidate)
-    return Prompts(
-        first.row,
-        tuple(by_text.values()),
-        first.initial,
-        tuple(dict.fromkeys((*first.ranking_tasks, *second.ranking_tasks))),
-        tuple(dict.fromkeys((*first.notes, *second.notes))),
-    )
+    ranking_tasks = tuple(dict.fromkeys((*first.ranking_tasks, *second.ranking_tasks)))
+    notes = tuple(dict.fromkeys((*first.notes, *second.notes)))
+    return Prompts(first.row, tuple(by_text.values()), first.initial, ranking_tasks, notes)

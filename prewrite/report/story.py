@@ -66,15 +66,13 @@ class Candidate:
 
 def claim(entry: Line) -> Claim:
     """Says whether an entry of best.json is proven better than the initial instruction."""
-    test = entry.get("test")
+    test, began = entry.get("test"), "what the last stage began with" if earlier(entry) else "the initial instruction"
     if entry.get("instruction") == entry["baseline"].get("instruction"):
         others = number(entry.get("num_candidates"))
         tried = f"none of {others - 1:.0f} rewrites" if others is not None and others > 2 else "no rewrite"
-        if earlier(entry):
-            return Claim("none", "kept", f"By estimate, {tried} is better than what the last stage began with.")
-        return Claim("none", "initial kept", f"By estimate, {tried} is better than the initial instruction.")
+        badge = "kept" if earlier(entry) else "initial kept"
+        return Claim("none", badge, f"By estimate, {tried} is better than {began}.")
     if not isinstance(test, dict) or number(test.get("p_value")) is None:
-        began = "what the last stage began with" if earlier(entry) else "the initial instruction"
         return Claim("none", "not tested", f"The best rewrite was not tested against {began} (yet).")
     wins, losses, rows = (number(test.get(key)) or 0 for key in ("wins", "losses", "n"))
     outcome = f"{wins:.0f} were won and {losses:.0f} lost (one-sided p {test['p_value']:.2g})"

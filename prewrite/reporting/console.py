@@ -94,7 +94,8 @@ def outcome(best: Mapping[str, Any], spent: Mapping[str, str], run_folder: str) 
         command = f"python evaluate.py --prompts {run_folder}/log.jsonl --task {entry['task']}"
         flattered = f"chosen among {entry['num_candidates']} on these examples, which flatters its score"
         lines.append(f"  {flattered}; measure it: {command}")
-    before, after = [[one["score"] for one in of] for of in ([e["baseline"] for e in best.values()], best.values())]
+    before = [entry["baseline"]["score"] for entry in best.values()]
+    after = [entry["score"] for entry in best.values()]
     if len(best) > 1 and None not in (*before, *after):
         initial, found = sum(before) / len(best), sum(after) / len(best)
         lines.append(f"mean of {len(best)} rows on dev: initial {initial:.3f}, best {found:.3f}")

@@ -1,6 +1,6 @@
 """How sure a score is, and whether two instructions differ: intervals and paired tests.
 
-Every function is pure; what is random takes a seed. Shapes: N examples, C labels.
+Every function is pure; what is random takes a seed. Shapes: N examples, C labels, M tests.
 """
 
 import math
@@ -86,12 +86,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
     Source: Holm 1979, "A simple sequentially rejective multiple test procedure", Scandinavian J. of Statistics 6.
     """
-    order = sorted(range(len(p_values)), key=lambda index: p_values[index])
-    adjusted, highest = [0.0] * len(p_values), 0.0
-    for place, index in enumerate(order):
-        highest = max(highest, min(1.0, (len(order) - place) * p_values[index]))
-        adjusted[index] = highest
-    return adjusted
+    p_M = np.array(p_values, dtype=np.float64)
+    order_M, adjusted_M = np.argsort(p_M, kind="stable"), np.empty_like(p_M)
+    adjusted_M[order_M] = np.minimum(1.0, np.maximum.accumulate(np.arange(len(p_M), 0, -1) * p_M[order_M]))
+    return adjusted_M.tolist()
 
 
 def label_counts(targets: Sequence[str], predictions: Sequence[str | None], labels: Sequence[str]) -> np.ndarray:

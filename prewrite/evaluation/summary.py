@@ -72,9 +72,8 @@ def summarise(task: Task, evaluation: Evaluation, *more: Evaluation) -> Summary:
         accuracy=_accuracy(by_example, len(samples)),
         format_compliance=sum(verdict.well_formed for verdict in judged) / len(judged),
         samples=len(samples),
+        pass_at=_pass_at(by_example, len(samples)) if more else None,
     )
-    if more:
-        summary = replace(summary, pass_at=_pass_at(by_example, len(samples)))
     if task.kind == "classification":
         return _with_labels(summary, judged, task.labels)
     if task.kind == "open_question":

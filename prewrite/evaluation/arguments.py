@@ -29,19 +29,18 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         help="a run's folder, log.jsonl or best.json; a folder of runs; a .jsonl, .csv or .parquet list with the "
         "column `instruction`; or a .txt file, one instruction a line. Several are compared together",
     )
-    tasks = "`python -m prewrite.tasks` lists them; may be given again; `all`: without --prompts every task (default: "
-    tasks += "each row of the prompts on its own dataset_name)"
-    add("--task", action="append", default=[], metavar="NAME", help=tasks)
+    tasks = "may be given again; `all`: without --prompts every task (default: each row's own dataset_name)"
+    add("--task", action="append", default=[], metavar="NAME", help=f"`python -m prewrite.tasks` lists them; {tasks}")
     add("--rewriter", metavar="CKPT", help="first rewrites the instructions of --prompts with this policy")
     samples = "K answers to each example, with pass@k (default: task_model.samples_per_query, which is 1)"
     add("--samples", type=positive, metavar="K", help=samples)
-    most = f"only the K best (default: {DEFAULT_TOP_K_OF_A_LOG} of a log, 1 of each of several logs or rows of one, "
-    add("--top-k", type=positive, metavar="K", help=f"{most}all of lists)")
+    most = f"{DEFAULT_TOP_K_OF_A_LOG} of a log, 1 of each of several logs or rows of one, all of lists"
+    add("--top-k", type=positive, metavar="K", help=f"only the K best (default: {most})")
     add_task_model(parser, "data and tasks")
     add("--scoring", choices=("forced_choice", "free_text"), help="of classification tasks")
     add("--limit", type=positive, metavar="N", help="only the first N test examples: a quick try")
-    out = "JSON with everything, or a folder for it (default: evaluation_TASK.json beside the prompts; without "
-    add("--out", type=Path, metavar="FILE", help=f"{out}--prompts in evaluations/MODEL)")
+    default = "evaluation_TASK.json beside the prompts; without --prompts in evaluations/MODEL"
+    add("--out", type=Path, metavar="FILE", help=f"JSON with everything, or a folder for it (default: {default})")
     return parser.parse_args(arguments)
 
 

@@ -8,24 +8,17 @@ from collections.abc import Sequence
 
 from prewrite.errors import UserError
 from prewrite.evaluation.arguments import parse_arguments
-from prewrite.terminal import quiet_environment
+from prewrite.terminal import exit_code, quiet_environment
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code: 0, 2 for a fault of the user's (one message on stderr), 130 after Ctrl-C."""
+    """The exit code, as `prewrite.terminal.exit_code` says."""
     parsed = parse_arguments(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     logging.getLogger("prewrite").setLevel(logging.INFO)
     quiet_environment()
-    try:
-        _evaluate(parsed)
-    except UserError as error:
-        print(f"evaluate.py: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("evaluate.py: interrupted; the same command asks only what has no answer yet", file=sys.stderr)
-        return 130
-    return 0
+    interrupted = "interrupted; the same command asks only what has no answer yet"
+    return exit_code("evaluate.py", lambda: _evaluate(parsed), interrupted=interrupted)
 
 
 def _evaluate(parsed: argparse.Namespace) -> None:

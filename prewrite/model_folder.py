@@ -7,6 +7,11 @@ from pathlib import Path
 from prewrite.errors import UserError
 
 
+def name_of(given: str) -> str:
+    """A model's or a file's name, without the folders of this machine."""
+    return Path(given).name if Path(given).exists() else given
+
+
 def adapter_base(model: str) -> str | None:
     """The base model of an adapter's folder (peft); None where it is none. UserError where it names none."""
     path = Path(model) / "adapter_config.json"

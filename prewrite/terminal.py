@@ -2,7 +2,10 @@
 
 import os
 import sys
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
+
+from prewrite.errors import UserError
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -17,6 +20,25 @@ def progress_bar(total: int, unit: str, *, title: str | None = None, leave: bool
 
     hidden = not (total and sys.stderr.isatty())
     return tqdm(total=total, unit=unit, desc=title, leave=leave, disable=hidden, file=sys.stderr, dynamic_ncols=True)
+
+
+def table_lines(table: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a table, its head first, with columns as wide as their widest cell."""
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table]
+
+
+def exit_code(prog: str, work: Callable[[], None], *, interrupted: str) -> int:
+    """Of a command: 0, 2 for a fault of the user's (one message on stderr), 130 after Ctrl-C."""
+    try:
+        work()
+    except UserError as error:
+        print(f"{prog}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"{prog}: {interrupted}", file=sys.stderr)
+        return 130
+    return 0
 
 
 def quiet_environment() -> None:

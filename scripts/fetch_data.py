@@ -4,16 +4,18 @@ PYTHONPATH=. python scripts/fetch_data.py sst2 math-500 --folder data
 """
 
 import argparse
+import json
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from prewrite.config.loading import load_config
 from prewrite.errors import UserError
 from prewrite.tasks import get_task
-from prewrite.tasks.fetch import fetch
+from prewrite.tasks.base import HubSplit, Source, Task
+from prewrite.tasks.loading import hub_rows
 from prewrite.tasks.own import task_from_settings
 
 
@@ -32,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(format="%(message)s")
     try:
         settings = load_config(given.config).custom_tasks if given.config else []
-        own = [task_from_settings(**one.model_dump()) for one in settings]
+        own = [task_from_settings(one) for one in settings]
         for task in [get_task(name, own) for name in given.tasks]:
             for line in fetch(task, given.folder):
                 print(line, flush=True)
@@ -40,6 +42,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"fetch_data.py: {error}", file=sys.stderr)
         return 2
     return 0
+
+
+def fetch(task: Task, folder: Path) -> Iterator[str]:
+    """Writes the files that the task reads from a data folder; a line for each. One that is there is left as it is.
+
+    A file that train and test share holds the test's split. Raises UserError where the hub cannot be read, and OSError.
+    """
+    sources = {file: source for source in (task.train, task.test) for file in source.files}
+    for file, source in sources.items():
+        if source.folder is not None:
+            yield f"{task.name}: {source.folder / file} is a local file already"
+        elif (folder / file).exists():
+            yield f"{task.name}: {folder / file} is there, and left as it is"
+        else:
+            splits = source.hub if len(source.files) == 1 else (source.hub[source.files.index(file)],)
+            yield f"{task.name}: {folder / file}, {_write(folder / file, task, source, splits)} rows"
+
+
+def _write(path: Path, task: Task, source: Source, splits: Iterable[HubSplit]) -> int:
+    """As the hub has them where the files' reader is the hub's, else with the task's columns."""
+    rows = [row for split in splits for row in hub_rows(task, source, split)]
+    if source.read_file is not source.read_hub:
+        rows = [columns for row in rows if (columns := source.read_hub(row)) is not None]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f"{path.name}.part")
+    with draft.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(json.dumps(dict(row), default=str) + "\n" for row in rows)
+    os.replace(draft, path)
+    return len(rows)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,47 @@
-"""Writes the tables of docs/settings.md, docs/coming_over.md and docs/metrics.md, from the code."""
+"""Writes the tables of docs/settings.md and docs/coming_over.md, from the code."""
 
 import json
 from pathlib import Path
 
 from pydantic import BaseModel
 
-from prewrite.config.coming_over import DEFAULTS, MOVED, OLD_VALUES, SAME
+from prewrite.config.coming_over import MOVED, OLD_VALUES
 from prewrite.config.run import Config, sections
-from prewrite.reporting.metrics import metrics_table
 
 START, END = "<!-- settings -->\n", "<!-- /settings -->"
 ROOT = Path(__file__).parent.parent
+
+SAME = (
+    "output_dir", "run_name", "seed", "meta_instruction", "num_generations", "max_prompt_length",
+    "max_completion_length", "vllm_tensor_parallel_size", "per_device_train_batch_size",
+    "gradient_accumulation_steps", "steps_per_generation", "num_iterations", "learning_rate", "lr_scheduler_type",
+    "warmup_steps", "weight_decay", "adam_beta1", "adam_beta2", "max_grad_norm", "max_steps", "num_train_epochs",
+    "num_stage_steps", "optim", "save_steps", "save_total_limit", "callbacks",
+    "logging_steps", "num_completions_to_print", "ddp_timeout", "eval_steps", "dtype",
+    "attn_implementation",
+    "gradient_checkpointing", "torch_compile", "loss_type", "scale_rewards", "multi_objective_aggregation", "epsilon",
+    "epsilon_high", "delta", "sapo_temperature_pos", "sapo_temperature_neg", "importance_sampling_level", "beta",
+    "sync_ref_model", "ref_model_mixup_alpha", "ref_model_sync_steps", "mask_truncated_completions",
+    "top_entropy_quantile", "reward_funcs", "reward_weights", "report_to",
+    "load_in_4bit", "model_revision", "trust_remote_code", "chat_template", "max_train_rows", "max_length",
+)  # fmt: skip
+"""Names of theirs that are the same here, each in one section."""
+
+DEFAULTS = (
+    ("loss.epsilon_high", "that of `epsilon`, 0.2"),
+    ("loss.sampler_correction", "sequence_mask"),
+    ("loss.sampler_bounds", "[0, 3.0]"),
+    ("training.lr_scheduler_type", "linear"),
+    ("training.adam_beta2", "0.999"),
+    ("training.logging_steps", "10"),
+    ("training.save_steps", "500"),
+    ("rollout.max_prompt_length", "512; newer versions have no limit"),
+    ("policy.lora.dropout", "0.05; peft's own is 0"),
+    ("policy.gradient_checkpointing", "true"),
+    ("rollout.gpu_memory_utilization", "0.3"),
+    ("seed", "42"),
+)
+"""Settings whose default is another one in TRL, and TRL's."""
 
 
 def config_table() -> str:
@@ -63,7 +94,7 @@ def with_table(page: str, table: str) -> str:
 
 
 if __name__ == "__main__":
-    tables = {"settings": config_table(), "coming_over": coming_over_tables(), "metrics": metrics_table()}
+    tables = {"settings": config_table(), "coming_over": coming_over_tables()}
     for name, table in tables.items():
         path = ROOT / "docs" / f"{name}.md"
         path.write_text(with_table(path.read_text(encoding="utf-8"), table), encoding="utf-8")

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from prewrite.asking.verdicts import grade
+from prewrite.config import CustomTaskSettings
 from prewrite.tasks import get_task
 from prewrite.tasks.own import task_from_settings
 from prewrite.types import Answer, Example
@@ -68,10 +69,10 @@ def test_nothing_to_grade():
 
 
 def test_golds_given_from_python_are_themselves():
-    own = task_from_settings(
+    own = task_from_settings(CustomTaskSettings(
         name="own", kind="classification", fields={"text": "Text"}, target="label", train_file="a.jsonl",
-        test_file="b.jsonl", default_instruction="Say it.", labels=[0, 1],
-    )  # fmt: skip
+        test_file="b.jsonl", default_instruction="Say it.", labels=["0", "1"],
+    ))  # fmt: skip
     reply = [Answer("1")]
     for task in (own, replace(own, kind="open_question"), replace(own, kind="math")):
         (verdict,) = grade(task, [Example("a", {"text": "x"}, 1)], reply)  # type: ignore[arg-type]  # an int gold

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from prewrite.config import Config
-from prewrite.config.coming_over import DEFAULTS, MOVED, OLD_VALUES, SAME
+from prewrite.config.coming_over import MOVED, OLD_VALUES
 from prewrite.config.loading import load_config, validated
 from prewrite.config.run import sections
 from prewrite.errors import UserError
+from scripts.write_settings import DEFAULTS, SAME
 
 # By hand, with the keys that their users have.
 FIRST_PREWRITE = """\

@@ -36,7 +36,7 @@ def write_rows(path: Path, rows: list[dict[str, Any]]) -> str:
 
 
 def own_task(**settings: Any):
-    return task_from_settings(**validated(CustomTaskSettings, MAILS | settings, "here").model_dump())
+    return task_from_settings(validated(CustomTaskSettings, MAILS | settings, "here"))
 
 
 def ids(examples: list[Example]) -> set[str]:
@@ -125,7 +125,7 @@ from prewrite.tasks.own import task_from_settings
 from scripts.fetch_data import main
 
 folder, config = Path(sys.argv[1]), sys.argv[2]
-own = [task_from_settings(**one.model_dump()) for one in load_config(config).custom_tasks]
+own = [task_from_settings(one) for one in load_config(config).custom_tasks]
 named = (["sst2", "mails"], ["sst2", "sentiment"])
 codes = [main([*names, "--config", config, "--folder", str(folder)]) for names in named]
 parts = [(place, split) for place in (None, folder) for split in ("train", "test")]

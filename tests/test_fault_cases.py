@@ -14,7 +14,7 @@ import pyarrow.parquet
 import pytest
 
 import evaluate
-from prewrite.config import TaskModelSettings
+from prewrite.config import CustomTaskSettings, TaskModelSettings
 from prewrite.engine import task_endpoint
 from prewrite.engine.chat_template import render_request
 from prewrite.engine.task_model import TaskModel
@@ -177,10 +177,10 @@ def evaluated(behaviour: Callable[[dict[str, Any], int], Reply], folder: Path, *
 def golds(folder: Path, line: str, kind: str, empty: Empty = "refuse") -> list[Any]:
     (folder / "rows.jsonl").write_text(line + "\n", encoding="utf-8")
     file = str(folder / "rows.jsonl")
-    task = task_from_settings(
-        name="own", kind=kind, fields={"text": "Text"}, target="label", train_file=file, test_file=file,
-        default_instruction="Say it.", labels=[0, 1] if kind == "classification" else [],
-    )  # fmt: skip
+    task = task_from_settings(CustomTaskSettings.model_validate({
+        "name": "own", "kind": kind, "fields": {"text": "Text"}, "target": "label", "train_file": file,
+        "test_file": file, "default_instruction": "Say it.", "labels": ["0", "1"] if kind == "classification" else [],
+    }))  # fmt: skip
     return [example.target for example in load_examples(task, "test", empty=empty)]
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import datasets
 import pytest
 
+from prewrite.config import CustomTaskSettings
 from prewrite.errors import UserError
 from prewrite.tasks import TASKS, get_task, loading
 from prewrite.tasks.base import query
@@ -307,16 +308,17 @@ def test_a_users_own_task_from_its_settings(tmp_path):
         "test_file": str(tmp_path / "test.csv"),
         "default_instruction": "Is it spam?",
     }
-    task = task_from_settings(**settings)
+    task = task_from_settings(CustomTaskSettings(**settings))
     assert get_task("Mails", [task]) is task
     assert len(load_examples(task, "train", dev_size=1, seed=0)) == 3
     (test,) = load_examples(task, "test")
     assert query(task, task.default_instruction, test) == "Is it spam?\nMail: hello"
+    absent = task_from_settings(CustomTaskSettings(**settings | {"test_file": str(tmp_path / "absent.csv")}))
     with pytest.raises(UserError, match=r"absent\.csv: there is no such file"):
-        load_examples(task_from_settings(**settings | {"test_file": str(tmp_path / "absent.csv")}), "test")
-    faulty = settings | {"kind": "regression", "labels": ["spam"], "target": "mail", "fields": {"mail": "Mail"}}
-    with pytest.raises(UserError, match=r"kind is 'regression'.*'mail' is one of the fields.*only a classification"):
-        task_from_settings(**faulty)
+        load_examples(absent, "test")
+    faulty = CustomTaskSettings(**settings | {"kind": "math", "labels": ["spam"], "target": "mail"})
+    with pytest.raises(UserError, match=r"'mail' is one of the fields.*only a classification"):
+        task_from_settings(faulty)
 
 
 def test_normalised_text_tells_problems_apart():

@@ -29,7 +29,7 @@ PLAIN = {"reward_funcs": ["accuracy_math_reward"]}
 
 
 def made(entry: dict[str, Any]) -> Task:
-    return task_from_settings(**validated(CustomTaskSettings, entry, "here").model_dump())
+    return task_from_settings(validated(CustomTaskSettings, entry, "here"))
 
 
 def rows_of(entry: dict[str, Any]) -> list[Example]:

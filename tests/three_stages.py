@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from prewrite.reporting.metrics import explained
+from tests.metrics_page import explained
 
 NEWS = {
     "World": "ministers of {} countries met and signed a treaty",

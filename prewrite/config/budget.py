@@ -43,12 +43,8 @@ class BudgetSettings(Section):
         return any((self.task_input_price, self.task_output_price, self.policy_input_price, self.policy_output_price))
 
     def faults(self) -> Iterator[str]:
-        """A limit in money needs prices."""
         if self.max_cost is not None and not self.has_price:
-            yield (
-                "max_cost without a price limits nothing: give task_input_price and task_output_price, of a million "
-                "tokens"
-            )
+            yield "max_cost without a price limits nothing: give task_input_price and task_output_price"
 
     def task_cost(self, prompt_tokens: float, completion_tokens: float) -> float:
         """Money for tokens of the task model."""

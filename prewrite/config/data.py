@@ -23,8 +23,7 @@ class DataSettings(Section):
     """What is rewritten, and on which examples a rewrite is scored; in solving, the problems."""
 
     tasks: list[str] = []
-    """tasks whose instruction is rewritten, whose problems are solved, or whose solutions are imitated; `python -m
-    prewrite.tasks` lists them"""
+    """tasks whose instruction is rewritten, or problems solved or imitated; `python -m prewrite.tasks` lists them"""
     instruction: str | None = None
     """the initial instruction, in place of each task's default one"""
     instructions_file: str | None = None
@@ -34,13 +33,11 @@ class DataSettings(Section):
     """SFT: rows to imitate: JSONL, CSV, parquet or a saved `datasets` folder, with `messages`, or with `prompt` and
     `completion`; or a run folder, whose best rewrites are imitated"""
     hub: HubSettings | None = None
-    """SFT: such rows on the hub: {"dataset": NAME, "config", "split": "train", "test_split", "revision"}; those of
-    test_split are held out"""
+    """SFT: such rows on the hub: {"dataset": NAME, "config", "split": "train", "test_split": held out, "revision"}"""
     eval_chats: str | None = None
     """SFT: held-out rows, as `chats`; null = those of hub.test_split, or `dev_size` rows cut off by seed"""
     local_dir: str | None = None
-    """folder with the tasks' local files, in place of the hub, of custom_tasks[].hub too; else the environment variable
-    PREWRITE_DATA"""
+    """folder of the tasks' local files, in place of the hub (custom_tasks[].hub too); null = PREWRITE_DATA's, if set"""
     num_train_examples: Positive | None = None
     """use only the first so many examples of the shuffled train split; null = all"""
     dev_size: Positive = 200
@@ -54,8 +51,7 @@ class DataSettings(Section):
     answer_pattern: str | None = None
     """solve, SFT: only problems whose whole answer matches this regular expression, as [0-9]{1,3} for 0 to 999"""
     task_weights: list[Annotated[float, Field(gt=0)]] | None = None
-    """solve, SFT: the mixture, a weight a task: [3, 1] takes three problems of the first to one of the second; null =
-    all"""
+    """solve, SFT: the mixture, a weight a task: [3, 1] takes three of the first to one of the second; null = all"""
     max_train_rows: Positive | None = None
     """solve, SFT: problems or rows to train on, of all tasks together; null = all"""
     set_aside_passes: Count = 0
@@ -71,7 +67,6 @@ class DataSettings(Section):
     `sft.max_length`: refuse them, or drop and count them"""
 
     def faults(self) -> Iterator[str]:
-        """One source of instructions or rows, and one set of held-out rows."""
         if [bool(source) for source in (self.tasks, self.instructions_file, self.chats, self.hub)].count(True) != 1:
             yield "give `tasks` (names) or `instructions_file` (a path), in SFT `tasks`, `chats` or `hub`: one of them"
         if self.instructions_file and self.instruction:
@@ -106,8 +101,7 @@ class CustomTaskSettings(Section):
     target: str
     """column of the gold answer"""
     target_from: Literal["last_box", "after_hashes"] | None = None
-    """math: the gold is the last box of the `target` column, a worked solution, or what follows its last ####; null =
-    the column as it is"""
+    """math: the gold is the last box of the column `target`, or what follows its last ####; null = all of the column"""
     train_file: str | None = None
     """JSONL, CSV or parquet; dev is cut from it; null = from `hub`"""
     test_file: str | None = None

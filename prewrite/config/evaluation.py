@@ -9,10 +9,8 @@ class EvaluationSettings(Section):
     """What the run itself evaluates at its end, as `evaluate.py` does afterwards."""
 
     benchmarks: list[Word] = []
-    """tasks on whose test splits the best instruction is measured against the initial one, beyond the budget, as
-    ["aime24", "math-500"]"""
+    """tasks on whose test splits best and initial are measured, beyond the budget, as ["aime24", "math-500"]"""
 
     def faults(self) -> Iterator[str]:
-        """Each task once."""
         if len(set(self.benchmarks)) < len(self.benchmarks):
             yield f"`benchmarks` names one twice: {', '.join(self.benchmarks)}"

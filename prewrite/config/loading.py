@@ -46,17 +46,13 @@ def read_settings(path: str | Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(
-            f"config {path}: cannot be read ({error}); give the path of a JSON or YAML file, see configs/"
-        ) from error
+        raise UserError(f"config {path}: cannot be read ({error}); give a JSON or YAML file, see configs/") from error
     is_yaml = path.suffix.lower() in (".yaml", ".yml")
     try:
         data = read_yaml(text) if is_yaml else json.loads(text, object_pairs_hook=_no_repeats)
     except (ValueError, RecursionError) as error:
-        fault = "" if is_yaml else _comma_too_many(text, error)
-        raise UserError(
-            f"config {path}: not {'YAML' if is_yaml else 'JSON'} that can be read ({error}){fault}"
-        ) from error
+        what, fault = ("YAML", "") if is_yaml else ("JSON", _comma_too_many(text, error))
+        raise UserError(f"config {path}: not {what} that can be read ({error}){fault}") from error
     if not isinstance(data, dict):
         rule = "mapping" if is_yaml else "JSON object"
         raise UserError(f"config {path}: the file holds a {type(data).__name__}; the rule is one {rule} of sections")
@@ -69,10 +65,8 @@ def stage_configs(config: Config, where: str = "config") -> list[Config]:
     whole, budget = config.model_dump(exclude={"stages", "num_stages", "reset_model"}), config.budget
     found = []
     if 0 < (most := config.training.max_steps or 0) < len(entries):
-        raise UserError(
-            f"{where}: training.max_steps is {most}, shared out among {len(entries)} stages: give at least a step for "
-            "each, or training.num_stage_steps"
-        )
+        shared = f"training.max_steps is {most}, shared out among {len(entries)} stages"
+        raise UserError(f"{where}: {shared}: give at least a step for each, or training.num_stage_steps")
     for number, entry in enumerate(entries):
         data = entry.over(whole)
         data["budget"] = data["budget"] | budget.shared_by(len(entries))
@@ -112,10 +106,8 @@ def check_world(config: Config, world_size: int) -> None:
             f"whole number of groups of num_generations {group}; change one of the three so that {group} divides them"
         )
     if world_size % config.rollout.vllm_tensor_parallel_size:
-        raise UserError(
-            f"config: rollout.vllm_tensor_parallel_size {config.rollout.vllm_tensor_parallel_size} does not divide the "
-            f"{world_size} ranks of this run: every engine takes so many of them"
-        )
+        given = f"rollout.vllm_tensor_parallel_size {config.rollout.vllm_tensor_parallel_size}"
+        raise UserError(f"config: {given} does not divide the {world_size} ranks: every engine takes so many of them")
     engines = world_size // config.rollout.vllm_tensor_parallel_size
     if config.rollout.partial_rollouts and rollouts // group < engines:
         raise UserError(
@@ -178,21 +170,20 @@ def _apply(data: dict[str, Any], override: str) -> None:
         value = raw  # a bare word is text
     except RecursionError as error:
         raise UserError(f"--set {key}: the value is no JSON that can be read ({error})") from error
-    section, dot, name = key.rpartition(".")
-    names = [where for where, model in sections() for field in model.model_fields if field == key]
-    if not dot and len(names) != 1:
-        if names:
-            options = ", ".join(f"{where}.{key}" for where in names)
-            raise UserError(f"--set {key} stands in several sections; say which: {options}")
+    homes = [key] if "." in key else _homes(key)
+    if not homes:
         raise UserError(f"--set {key}: unknown key{_place_of(key)}")
+    if len(homes) > 1:
+        raise UserError(f"--set {key} stands in several sections; say which: {', '.join(homes)}")
+    section, _, name = homes[0].rpartition(".")
     target = data
-    for part in filter(None, (section if dot else names[0]).split(".")):
+    for part in filter(None, section.split(".")):
         if target.get(part) is None:
             target[part] = {}
         target = target[part]
         if not isinstance(target, dict):
             raise UserError(f"--set {key}: {section} is no section")
-    target[name if dot else key] = value
+    target[name] = value
 
 
 def _all_keys() -> list[str]:
@@ -211,9 +202,8 @@ def _place_of(key: str, value: object = None) -> str:
         place, said = key, "; it stands at the top of the config, outside the sections and `stages`"
     elif homes:
         place, which = homes[0], "the section" if len(homes) == 1 else "the sections"
-        said = (
-            f"; it stands in {which} {', '.join(home.partition('.')[0] for home in homes)}: write {' or '.join(homes)}"
-        )
+        where = ", ".join(home.partition(".")[0] for home in homes)
+        said = f"; it stands in {which} {where}: write {' or '.join(homes)}"
     else:
         near = difflib.get_close_matches(key, _all_keys(), n=1)
         return f"; did you mean {_homes(near[0])[0]}?" if near else ""

@@ -74,9 +74,8 @@ class LossSettings(Section):
         if name not in LOSS_TYPES and not (colon and module and function):
             near = difflib.get_close_matches(name, LOSS_TYPES, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
-            raise ValueError(
-                f"{name!r} is no loss: one of {', '.join(LOSS_TYPES)}, or your own as package.module:function{hint}"
-            )
+            known = ", ".join(LOSS_TYPES)
+            raise ValueError(f"{name!r} is no loss: one of {known}, or your own as package.module:function{hint}")
         return name
 
     def own_loss(self) -> Callable[..., Any] | None:
@@ -84,16 +83,12 @@ class LossSettings(Section):
         return own_function("loss", self.loss_type, 2) if ":" in self.loss_type else None
 
     def faults(self) -> Iterator[str]:
-        """Terms that contradict one another."""
         if self.importance_sampling_level == "sequence" and self.loss_type != "grpo":
-            yield (
-                f"importance_sampling_level=sequence with loss_type={self.loss_type}: a sequence's one ratio would be "
-                "weighed by its length, or is not defined; GSPO is loss_type=grpo"
-            )
+            why = "a sequence's one ratio would be weighed by its length, or is not defined"
+            yield f"importance_sampling_level=sequence with loss_type={self.loss_type}: {why}; GSPO is loss_type=grpo"
         if self.delta is not None and self.loss_type in ("cispo", "sapo"):
             yield f"delta with loss_type={self.loss_type}: there is no clip for it to bound; leave it out"
-        elif self.delta is not None and self.delta <= 1 + self.epsilon_high:
-            upper = 1 + self.epsilon_high
+        elif self.delta is not None and self.delta <= (upper := 1 + self.epsilon_high):
             yield f"delta={self.delta} undoes the upper clip; it must be above 1 + epsilon_high = {upper}"
         low, high = self.sampler_bounds
         if not 0 <= low <= 1 <= high:

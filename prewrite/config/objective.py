@@ -1,5 +1,4 @@
-"""Settings that one objective or method alone reads, and the others refuse: nobody is to believe that they do
-something."""
+"""Settings that one objective or method alone reads, and the others refuse: nobody is to think they do something."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -40,17 +39,12 @@ OF_SFT: Mapping[str, tuple[str, ...]] = {
 # What it reads with `data.tasks` alone.
 OF_TASKS: Mapping[str, tuple[str, ...]] = {
     "data": (
-        "num_train_examples",
-        "min_words",
-        "max_words",
-        "instruction_suffix",
-        "answer_pattern",
-        "task_weights",
+        "num_train_examples", "min_words", "max_words", "instruction_suffix", "answer_pattern", "task_weights",
         "labels",
     ),
     "rollout": ("max_prompt_length",),
     "sft": ("completion",),
-}
+}  # fmt: skip
 
 
 def changed(section: Section) -> list[str]:
@@ -58,33 +52,30 @@ def changed(section: Section) -> list[str]:
     return [key for key, field in type(section).model_fields.items() if getattr(section, key) != field.default]
 
 
-def refused_settings(objective: str, config: Section) -> Iterator[str]:
-    """A fault for each setting of another objective, or of SFT, that is not at its default."""
+def refused_settings(objective: str, config: Any) -> Iterator[str]:
+    """A fault for each setting of another objective, or of SFT, that a Config does not have at its default."""
     for other, by_section in READ_BY.items():
-        for name, keys in by_section.items() if other != objective else ():
-            for key in [key for key in changed(getattr(config, name)) if key in keys]:
-                yield f"{name}.{key} is read by objective={other} alone, and this is {objective}: leave it out"
-    for name, keys in OF_SFT.items():
-        for key in [key for key in changed(getattr(config, name)) if key in keys]:
-            yield f"{name}.{key} is read by method=sft alone, and this is grpo: leave it out"
+        for place in _changed_of(config, by_section) if other != objective else ():
+            yield f"{place} is read by objective={other} alone, and this is {objective}: leave it out"
+    for place in _changed_of(config, OF_SFT):
+        yield f"{place} is read by method=sft alone, and this is grpo: leave it out"
 
 
-def sft_faults(config: Section) -> Iterator[str]:
+def sft_faults(config: Any) -> Iterator[str]:
     """A fault for each setting that SFT does not read, here or at all, and that is not at its default."""
     for name in (*SFT_READS, *NOT_IN_SFT):
-        for key in changed(_section(config, name)):
+        for key in changed(getattr(config, name)):
             if key not in SFT_READS.get(name, (key,)) or key in NOT_IN_SFT.get(name, ()):
                 yield f"{name}.{key} is not read by method=sft: leave it out"
-    for key in ("stages", "num_stages", "reset_model"):
-        if getattr(config, key) != type(config).model_fields[key].default:
-            yield f"{key} is not read by method=sft: a run of SFT is one stage"
-    if "top_rewrites" in changed(_section(config, "sft")) and not _section(config, "data").chats:
+    for key in [key for key in changed(config) if key in ("stages", "num_stages", "reset_model")]:
+        yield f"{key} is not read by method=sft: a run of SFT is one stage"
+    if "top_rewrites" in changed(config.sft) and not config.data.chats:
         yield "sft.top_rewrites is read with data.chats, a run folder, alone: leave it out"
-    for name, keys in OF_TASKS.items() if not _section(config, "data").tasks else ():
-        for key in changed(_section(config, name)):
-            if key in keys:
-                yield f"{name}.{key} is read with data.tasks alone: leave it out"
+    for place in _changed_of(config, OF_TASKS) if not config.data.tasks else ():
+        yield f"{place} is read with data.tasks alone: leave it out"
 
 
-def _section(config: Section, name: str) -> Any:
-    return getattr(config, name)
+def _changed_of(config: Any, by_section: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
+    """Those of these settings that are not at their default, as section.key."""
+    for name, keys in by_section.items():
+        yield from (f"{name}.{key}" for key in changed(getattr(config, name)) if key in keys)

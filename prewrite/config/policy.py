@@ -30,7 +30,6 @@ class LoraSettings(Section):
         return [given] if given == ALL_LINEAR else given
 
     def faults(self) -> Iterator[str]:
-        """Names that stand for two things."""
         if ALL_LINEAR in self.target_modules and len(self.target_modules) > 1:
             yield f"target_modules={self.target_modules}: {ALL_LINEAR} stands for all of them; leave out the others"
         if both := sorted(set(self.target_modules) & set(self.modules_to_save)):
@@ -66,7 +65,6 @@ class PolicySettings(Section):
     """hold the frozen weights under the adapter in 4 bits (QLoRA: nf4, arXiv 2305.14314) while training"""
 
     def faults(self) -> Iterator[str]:
-        """What 4-bit weights cannot be."""
         if not self.load_in_4bit:
             return
         if self.lora is None:

@@ -18,7 +18,6 @@ class RewardSettings(Section):
     """parameters of a reward function by its name"""
 
     def faults(self) -> Iterator[str]:
-        """Weights and parameters belong to functions that are named."""
         if not self.reward_funcs:
             yield "`reward_funcs` is empty; name at least one"
         if self.reward_weights is not None and len(self.reward_weights) != len(self.reward_funcs):

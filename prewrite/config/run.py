@@ -69,7 +69,6 @@ class Config(Section):
         return self.method == "grpo" and self.objective == "rewrite"
 
     def faults(self) -> Iterator[str]:
-        """What only the sections together can get wrong."""
         yield from sft_faults(self) if self.method == "sft" else refused_settings(self.objective, self)
         rollout, correction = self.rollout, self.loss.sampler_correction
         cuts = {"top_p": rollout.top_p < 1, "top_k": rollout.top_k > 0, "min_p": rollout.min_p > 0}
@@ -87,30 +86,22 @@ class Config(Section):
                 "out"
             )
         if self.loss.loss_type == "bnpo" and self.training.max_tokens_per_micro_batch:
-            yield (
-                "loss_type=bnpo with max_tokens_per_micro_batch: bnpo divides by the tokens of each micro-batch, so "
-                "that packing by length would change the loss; use dapo"
-            )
+            why = "it divides by the tokens of each micro-batch, so that packing would change the loss"
+            yield f"loss_type=bnpo with max_tokens_per_micro_batch: {why}; use dapo"
         if self.asks_task_model and not self.task_model.model.strip():
             yield "task_model.model is empty; give the name that the endpoint serves, or a folder or hub name"
         if self.asks_task_model and self.training.max_steps == 0 and not self.budget.has_limit:
             yield "max_steps=0 searches among as many untrained rewrites as calls allow: give budget.max_task_calls"
-        if "target_margin_reward" in self.reward.reward_funcs and not (
-            self.task_model.label_logprobs and self.task_model.scoring == "forced_choice"
-        ):
-            yield (
-                "target_margin_reward reads how likely each label is: set task_model.label_logprobs true, with "
-                "scoring forced_choice"
-            )
+        knows_labels = self.task_model.label_logprobs and self.task_model.scoring == "forced_choice"
+        if "target_margin_reward" in self.reward.reward_funcs and not knows_labels:
+            how = "set task_model.label_logprobs true, with scoring forced_choice"
+            yield f"target_margin_reward reads how likely each label is: {how}"
         if self.training.early_stopping_patience is not None and not self.selection.eval_steps:
             yield "early_stopping_patience counts looks, and selection.eval_steps is 0: give eval_steps"
         if self.policy.offload_optimizer and self.policy.zero_stage == 1:
             yield "offload_optimizer with zero_stage=1: only zero_stage=3 offloads; leave zero_stage null"
         if self.policy.lora and self.loss.sync_ref_model:
-            yield (
-                "sync_ref_model with policy.lora: the reference is the same model with its adapter off, which does not "
-                "move; leave sync_ref_model out"
-            )
+            yield "sync_ref_model with policy.lora: the reference, the model with its adapter off, stays; leave it out"
         if self.stages and self.num_stages > 1:
             yield "num_stages is for stages of the same: leave it out, or leave `stages` out"
         if self.reset_model and len(self.stages) < 2 and self.num_stages < 2:

@@ -11,8 +11,7 @@ class SelectionSettings(Section):
     """Choosing the best rewrite on held-out (dev) examples: looks on the way, a race at the end, and one test."""
 
     eval_steps: Count = 0
-    """look at the policy's rewrites, in SFT at the held-out loss, every so many steps and after the last; 0 = only
-    after the last"""
+    """look at rewrites, in SFT at the held-out loss, every so many steps and after the last; 0 = only after the last"""
     eval_examples: Positive = 64
     """dev examples of a look, in SFT rows, the same ones every time"""
     num_sampled: Count = 0

@@ -41,7 +41,6 @@ class StageSettings(Section):
     """eval_steps, num_sampled, race_share, metric, num_parents"""
 
     def faults(self) -> Iterator[str]:
-        """Settings that a stage has no say in."""
         for section, may_set in MAY_SET.items():
             if others := sorted(set(getattr(self, section)) - set(may_set)):
                 yield f"a stage cannot set {section}.{', '.join(others)}; of {section} it may set {', '.join(may_set)}"

@@ -12,8 +12,6 @@ RequestField = Literal["temperature", "top_p", "max_tokens", "presence_penalty",
 _OTHER_FIELDS = {
     "model", "messages", "top_k", "min_p", "repetition_penalty", "chat_template_kwargs", "structured_outputs",
 }  # fmt: skip
-
-
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 
 
@@ -104,10 +102,8 @@ class TaskModelSettings(Section):
     def faults(self) -> Iterator[str]:
         """Secrets stay out of a config: they are written into the run folder. So the values are not repeated here."""
         if not all(map(_is_plain_address, self.base_urls)):
-            yield (
-                "`base_url` is no plain address, as http://host:8000/v1, without user name, password and query: the "
-                "key is given by `api_key_env`"
-            )
+            rule = "http://host:8000/v1, without user name, password and query"
+            yield f"`base_url` is no plain address, as {rule}: the key is given by `api_key_env`"
         name = self.api_key_env
         if name is not None and not (name.isidentifier() and name.isupper()):  # hf_... is an identifier too
             yield "`api_key_env` is no environment variable's name: name the variable, in capitals, never the key"
@@ -117,21 +113,16 @@ class TaskModelSettings(Section):
         twice = sorted({name for name in sent if sent.count(name) > 1 or name in _OTHER_FIELDS})
         if twice:
             yield f"`request_fields` give {', '.join(twice)} to more than one field of a request: one name for each"
-        yield from self._sampling_faults()
-        if self.gpus is not None and self.base_url is not None:
-            yield (
-                "`gpus` are those of a server started here, and `base_url` names one that runs: leave one of them null"
-            )
-        if self.gpus is not None and len(set(self.gpus)) < len(self.gpus):
-            yield f"`gpus` {self.gpus} names a GPU twice: each at most once"
-
-    def _sampling_faults(self) -> Iterator[str]:
         for name in ("", *self.by_task):
             own, where = self.for_task(name), f" of {name!r}" if name else ""
             if self.samples_per_query > 1 and not own.temperature:
                 yield f"`samples_per_query` with `temperature` 0{where}: they would all be the same; set it above 0"
             if not self.vllm_fields and (own.top_k > 0 or own.min_p or own.repetition_penalty != 1):
                 yield f"`top_k`, `min_p` and `repetition_penalty`{where} are sent with `vllm_fields` alone"
+        if self.gpus is not None and self.base_url is not None:
+            yield "`gpus` are of a server started here, and `base_url` names one that runs: leave one of them null"
+        if self.gpus is not None and len(set(self.gpus)) < len(self.gpus):
+            yield f"`gpus` {self.gpus} names a GPU twice: each at most once"
 
 
 def _is_plain_address(base_url: str) -> bool:

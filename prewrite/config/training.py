@@ -68,13 +68,11 @@ class TrainingSettings(Section):
     """rewrites of each rollout batch on the console, from the best to the worst; the journal has all"""
 
     def faults(self) -> Iterator[str]:
-        """One length of the run, and whole optimizer steps."""
         if [self.max_steps, self.num_stage_steps, self.num_train_epochs].count(None) != 2:
             yield "give `max_steps`, `num_stage_steps` or `num_train_epochs`: one of the three"
         if self.min_lr_rate and self.lr_scheduler_type == "constant":
             yield "min_lr_rate with lr_scheduler_type=constant: nothing falls to a floor; take cosine or linear"
         if (self.steps_per_generation or 0) % self.gradient_accumulation_steps:
-            yield (
-                f"steps_per_generation={self.steps_per_generation} is no multiple of gradient_accumulation_steps="
-                f"{self.gradient_accumulation_steps}: a rollout batch must make whole optimizer steps"
-            )
+            given = f"steps_per_generation={self.steps_per_generation}"
+            rule = f"no multiple of gradient_accumulation_steps={self.gradient_accumulation_steps}"
+            yield f"{given} is {rule}: a rollout batch must make whole optimizer steps"

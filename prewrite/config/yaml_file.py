@@ -7,25 +7,12 @@ large, is refused where it stands.
 import re
 from typing import Any
 
-from ruamel.yaml import YAML
+from ruamel.yaml import YAML, events
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
-from ruamel.yaml.events import (
-    AliasEvent,
-    DocumentStartEvent,
-    MappingStartEvent,
-    NodeEvent,
-    ScalarEvent,
-    SequenceStartEvent,
-)
 
 MAX_DEPTH = 20
-_WORDS = {
-    "": None,
-    "~": None,
-    **dict.fromkeys(("null", "Null", "NULL")),
-    **dict.fromkeys(("true", "True", "TRUE"), True),
-}
-_WORDS |= dict.fromkeys(("false", "False", "FALSE"), False)
+_WORDS = dict.fromkeys(("", "~", "null", "Null", "NULL"))
+_WORDS |= dict.fromkeys(("true", "True", "TRUE"), True) | dict.fromkeys(("false", "False", "FALSE"), False)
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"([-+]?\.(?:inf|Inf|INF))|(\.(?:nan|NaN|NAN))")
 
@@ -48,47 +35,45 @@ class _Reader:
     def document(self) -> Any:
         next(self._events)  # the stream starts
         start = next(self._events)
-        if not isinstance(start, DocumentStartEvent):
+        if not isinstance(start, events.DocumentStartEvent):
             return None
         if start.version not in (None, (1, 2)):
             raise ValueError(f"{_at(start.start_mark)}%YAML: files are read by YAML 1.2; take that line away")
         value = self._value(next(self._events), 0)
         next(self._events)  # the document ends
-        if isinstance(second := next(self._events), DocumentStartEvent):
+        if isinstance(second := next(self._events), events.DocumentStartEvent):
             raise ValueError(f"{_at(second.start_mark)}a second document; a config is one")
         return value
 
     def _value(self, event: Any, depth: int) -> Any:
         self._refuse(event, depth)
-        if isinstance(event, ScalarEvent):
+        if isinstance(event, events.ScalarEvent):
             return _scalar(event)
         values: list[Any] = []
         mapping: dict[str, Any] = {}
-        while isinstance(item := next(self._events), NodeEvent):
-            if isinstance(event, SequenceStartEvent):
+        while isinstance(item := next(self._events), events.NodeEvent):
+            if isinstance(event, events.SequenceStartEvent):
                 values.append(self._value(item, depth + 1))
                 continue
             self._refuse(item, depth + 1)
-            if not isinstance(item, ScalarEvent):
+            if not isinstance(item, events.ScalarEvent):
                 raise ValueError(f"{_at(item.start_mark)}a list or a mapping as a key; keys are texts")
             if item.value in mapping:
                 raise ValueError(f"{_at(item.start_mark)}key {item.value!r} is given twice")
             mapping[item.value] = self._value(next(self._events), depth + 1)
-        return mapping if isinstance(event, MappingStartEvent) else values
+        return mapping if isinstance(event, events.MappingStartEvent) else values
 
     @staticmethod
     def _refuse(event: Any, depth: int) -> None:
-        if isinstance(event, AliasEvent) or event.anchor is not None:
-            raise ValueError(
-                f"{_at(event.start_mark)}an anchor or alias (& or *); write the value out where it is wanted"
-            )
+        if isinstance(event, events.AliasEvent) or event.anchor is not None:
+            raise ValueError(f"{_at(event.start_mark)}an anchor or alias (& or *); write the value out in its place")
         if getattr(event, "tag", None) not in (None, "!"):
             raise ValueError(f"{_at(event.start_mark)}a tag (!); values are plain: texts, numbers, true, false, null")
         if depth > MAX_DEPTH:
             raise ValueError(f"{_at(event.start_mark)}nested more than {MAX_DEPTH} deep")
 
 
-def _scalar(event: ScalarEvent) -> Any:
+def _scalar(event: events.ScalarEvent) -> Any:
     text = event.value
     if event.style:  # quoted, or a block of text
         return text

@@ -13,7 +13,7 @@ from prewrite.engine.task_model import TaskModel
 from prewrite.engine.task_server import open_task_model
 from prewrite.errors import UserError
 from prewrite.evaluation.kept import KeptAnswers
-from prewrite.evaluation.planning import Job, Part, Plan, outlook
+from prewrite.evaluation.planning import Job, Part, Plan, outlook, rows_file
 from prewrite.evaluation.report import Report, make_rows
 from prewrite.evaluation.rows_report import RowsReport
 from prewrite.evaluation.setup import Setup
@@ -42,14 +42,15 @@ def carry_out(plan: Plan, task_model: TaskModel | None = None) -> Iterator[tuple
             return opened
 
         for job in plan.jobs:
-            yield _evaluate(job, plan.setup, KeptAnswers(job.rows_file, plan.setup.task_model, get)), job.out
+            yield _evaluate(job, plan.setup, KeptAnswers(rows_file(job.out), plan.setup.task_model, get)), job.out
 
 
 @dataclass(frozen=True)
 class _SampledQuestion(Question):
-    """One of several samples of a question's answers."""
+    """One of several samples of a question's answers. role: of its instruction."""
 
     sample_index: int = 0
+    role: str = ""
 
     def calls(self, scoring: Scoring, samples: int = 1) -> list[Call]:
         return [replace(call, sample_index=self.sample_index) for call in super().calls(scoring, samples)]
@@ -58,22 +59,20 @@ class _SampledQuestion(Question):
 def _questions(part: Part, setup: Setup) -> list[_SampledQuestion]:
     asking = TEMPLATE if part.row.tags else MINI_BATCH
     return [
-        _SampledQuestion(asking, part.task, part.row, candidate.instruction, part.examples, index)
-        for candidate in part.by_role.values()
-        for index in range(setup.samples)
+        _SampledQuestion(asking, part.task, part.row, candidate.instruction, part.examples, index, role)
+        for role, candidate in part.by_role.items()
+        for index in range(setup.task_model.samples_per_query)
     ]
 
 
 def _tell(job: Job, setup: Setup) -> None:
     """What will be asked, what it can show, and where it goes, before it is paid for."""
-    samples = f" x {setup.samples} samples" if setup.samples > 1 else ""
+    number = setup.task_model.samples_per_query
+    samples, model = f" x {number} samples" if number > 1 else "", hidden(setup.task_model.model)
     for name, part in zip(job.names, job.parts, strict=True):
-        instructions, n = len(part.by_role), len(part.examples)
-        plural = "s" if instructions > 1 else ""
-        logger.info(
-            "%s: %d instruction%s x %d test examples%s; %s answers, into %s",
-            *(name, instructions, plural, n, samples, hidden(setup.task_model.model), job.out),
-        )
+        instructions = f"{len(part.by_role)} instruction{'s' if len(part.by_role) > 1 else ''}"
+        asked = f"{instructions} x {len(part.examples)} test examples{samples}"
+        logger.info("%s: %s; %s answers, into %s", name, asked, model, job.out)
     if len(job.parts) == 1:
         (part,) = job.parts
         logger.info("%s: %s", part.task.name, outlook(len(part.examples), part.num_ranked))
@@ -86,10 +85,8 @@ def _evaluate(job: Job, setup: Setup, kept: KeptAnswers) -> Report | RowsReport:
     calls = [call for question in every for call in question.calls(scoring)]
     missing = kept.missing(calls)
     if num_kept := len(calls) - len(missing):
-        logger.info(
-            "%s: %d of %d answers are kept from an earlier start in %s (delete it to ask anew)",
-            *(job.tasks, num_kept, len(calls), kept.path),
-        )
+        where = f"are kept from an earlier start in {kept.path} (delete it to ask anew)"
+        logger.info("%s: %d of %d answers %s", job.tasks, num_kept, len(calls), where)
     started = time.perf_counter()
     with answers_bar(f"{job.tasks} test", len(missing), leave=True) as progress:
         found = iter(evaluate(every, kept, scoring=scoring, progress=progress))
@@ -98,24 +95,19 @@ def _evaluate(job: Job, setup: Setup, kept: KeptAnswers) -> Report | RowsReport:
     rows = [make_rows(part.task, part.by_role, own) for part, own in zip(job.parts, evaluations, strict=True)]
     if all(row.summary.accuracy is None for own in rows for row in own):
         why = f" (the last call that failed: {kept.last_error})" if kept.last_error else ""
-        raise UserError(
-            f"task {job.tasks}: none of {sum(own[0].summary.n for own in rows)} test examples has a verdict under any "
-            f"instruction{why}; look at the task model {setup.task_model.model} and at the gold answers"
-        )
-    kept.finish(
-        one
-        for name, part, asked, answered in zip(job.names, job.parts, questions, evaluations, strict=True)
-        for one in _known(name, part, asked, answered, scoring)
-    )
+        n, way_out = sum(own[0].summary.n for own in rows), f"look at the task model {setup.task_model.model}"
+        raise UserError(f"task {job.tasks}: none of {n} test examples has a verdict{why}; {way_out} and at the golds")
+    answered = zip(job.names, questions, evaluations, strict=True)
+    kept.finish(row for name, asked, own in answered for row in _known(name, asked, own, scoring))
     cost = kept.cost() | {"kept": num_kept, "seconds": time.perf_counter() - started}
     is_alone = len(job.parts) == 1
     reports = [
         Report(
             task=part.task,
-            test_label=test_label(part.task, setup.local_dir) + _of(part.row),
+            test_label=test_label(part.task, setup.config.data.local_dir) + _of(part.row),
             test_size=len(part.whole_test),
             scoring=setup.how(part.task, kept.dialect),
-            facts=setup.facts(part.task) | dict(part.facts) | {"rows": str(job.rows_file)},
+            facts=setup.facts(part.task) | dict(part.facts) | {"rows": str(rows_file(job.out))},
             notes=part.notes,
             rows=own,
             cost=cost if is_alone else {},
@@ -132,17 +124,12 @@ def _of(row: InstructionRow) -> str:
 
 
 def _known(
-    name: str,
-    part: Part,
-    questions: Sequence[_SampledQuestion],
-    evaluations: Sequence[Evaluation],
-    scoring: Scoring,
+    name: str, questions: Sequence[_SampledQuestion], evaluations: Sequence[Evaluation], scoring: Scoring
 ) -> Iterator[tuple[Call, dict[str, object]]]:
     """What the rows file says of each answer, beside query and answer."""
-    roles = [role for role in part.by_role for _ in range(len(questions) // len(part.by_role))]
-    for role, question, evaluation in zip(roles, questions, evaluations, strict=True):
+    for question, evaluation in zip(questions, evaluations, strict=True):
+        of = {"task": question.task.name, "row": name, "role": question.role, "instruction": question.rewrite}
         for call, verdict in zip(question.calls(scoring), evaluation.verdicts, strict=True):
             graded = {"gold": verdict.target, "prediction": verdict.prediction, "correct": verdict.correct}
-            of = {"task": part.task.name, "row": name, "role": role, "instruction": question.rewrite}
             example = {"example_id": verdict.example_id, "sample": call.sample_index}
             yield call, of | example | graded | {"well_formed": verdict.well_formed, "f1": verdict.f1}

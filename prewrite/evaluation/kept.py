@@ -31,22 +31,18 @@ class KeptAnswers:
 
     def __init__(self, path: Path, settings: TaskModelSettings, task_model: Callable[[], TaskModel]):
         self.path, self.settings, self._task_model = path, settings, task_model
-        self._answers: dict[str, Answer] = {}
+        self._rows: dict[str, dict[str, Any]] = {}  # of the file, by request
         self._is_open = False
         self._before: TaskModelStats | None = None
-        self._forced_by: dict[str, Dialect | None] = {}  # by the requests that had choices
-        self._queries: dict[str, str | None] = {}
         self.last_error: str | None = None
         if not path.is_file():
             return
         has_whole_lines = b"\n" in path.read_bytes()  # else it ended in its first one
         for row in read_rows(path) if has_whole_lines else ():
             if isinstance(row.get("answer"), str) and isinstance(row.get("request"), str):
-                self._answers[row["request"]] = Answer(row["answer"], finish_reason=row.get("finish_reason"))
-                self._queries[row["request"]] = row.get("query")
-                if "forced_by" in row:
-                    self._forced_by[row["request"]] = row["forced_by"]
-        self._write(self._short(key) for key in self._answers)  # whole lines again
+                forced = {"forced_by": row["forced_by"]} if "forced_by" in row else {}
+                self._keep(row["request"], row.get("query"), row["answer"], row.get("finish_reason"), **forced)
+        self._write(self._rows.values())  # whole lines again
 
     def ask(self, calls: Sequence[Call], *, progress: Progress | None = None) -> list[Answer]:
         """The answers, in order. Raises what `TaskModel.ask` raises; what was answered until then is in the file."""
@@ -58,35 +54,37 @@ class KeptAnswers:
             key = self._key(call)
             if answer.text is None:
                 failed[key], self.last_error = answer, answer.error
-            elif key not in self._answers:
-                self._answers[key], self._queries[key] = answer, call.query
-                if call.choices and model is not None:
-                    self._forced_by[key] = model.dialect
-                append_line(self.path, _json(self._short(key)))
+            elif key not in self._rows:
+                forced = {"forced_by": model.dialect} if call.choices and model is not None else {}
+                self._keep(key, call.query, answer.text, answer.finish_reason, **forced)
+                append_line(self.path, _json(self._rows[key]))
 
         if model is not None:
             try:
                 model.ask(missing, progress=progress, on_answer=keep)
             except OSError as error:
-                raise UserError(
-                    f"{self.path} could not be written ({error}); what it holds is not asked again"
-                ) from error
-        return without_cut_thoughts([self._answers.get(key) or failed[key] for key in map(self._key, calls)])
+                kept = "what it holds is not asked again"
+                raise UserError(f"{self.path} could not be written ({error}); {kept}") from error
+        keys = map(self._key, calls)
+        return without_cut_thoughts([self._answer(key) if key in self._rows else failed[key] for key in keys])
 
     @property
     def dialect(self) -> Dialect | None:
         """In which choices were forced; None = they were asked for in free text, or there were none."""
-        return next(iter(self._forced_by.values()), None)
+        return next(iter(self._dialects()), None)
+
+    def _dialects(self) -> list[Dialect | None]:
+        return [row["forced_by"] for row in self._rows.values() if "forced_by" in row]
 
     def _open(self) -> TaskModel:
         model = self._task_model()
         if not self._is_open:
             self._before, self._is_open = replace(model.stats), True
-        if self._forced_by and self.dialect != model.dialect:
+        if self._dialects() and self.dialect != model.dialect:
+            now = f"the task model at {model.base_url} forces them by {model.dialect or 'nothing'}"
             raise UserError(
-                f"{self.path}: its choices were forced by {self.dialect or 'nothing'}, and the task model at "
-                f"{model.base_url} forces them by {model.dialect or 'nothing'}: that is another question. Go on at an "
-                "endpoint like the first, or delete the file to ask anew."
+                f"{self.path}: its choices were forced by {self.dialect or 'nothing'}, and {now}: that is another "
+                "question. Go on at an endpoint like the first, or delete the file to ask anew."
             )
         return model
 
@@ -99,39 +97,32 @@ class KeptAnswers:
         """What was spent since this was made."""
         stats = replace(self._task_model().stats) if self._is_open else TaskModelStats()
         before = self._before or stats
-        return {
-            "calls": stats.calls - before.calls,
-            "prompt_tokens": stats.prompt_tokens - before.prompt_tokens,
-            "completion_tokens": stats.completion_tokens - before.completion_tokens,
-        }
+        names = ("calls", "prompt_tokens", "completion_tokens")
+        return {name: getattr(stats, name) - getattr(before, name) for name in names}
 
     def missing(self, calls: Iterable[Call]) -> list[Call]:
         """The calls that have no answer yet."""
-        return [call for call in calls if self._key(call) not in self._answers]
+        return [call for call in calls if self._key(call) not in self._rows]
 
     def finish(self, rows: Iterable[tuple[Call, Mapping[str, Any]]]) -> None:
         """Writes the file anew, whole: for each call what is known of its row, with the query and the answer; then the
         answers to other calls, which an earlier evaluation paid for."""
         asked = [(self._key(call), {**known, "query": call.query}) for call, known in rows]
-        others = self._answers.keys() - {key for key, _ in asked}
-        earlier = [(key, {}) for key in self._answers if key in others]
-        self._write(known | self._short(key) for key, known in [*asked, *earlier])
-
-    def answer(self, call: Call) -> str | None:
-        """What was answered; None for a failed call."""
-        kept = self._answers.get(self._key(call))
-        return kept.text if kept else None
+        failed = {"answer": None, "finish_reason": None}
+        of_calls = [known | self._rows.get(key, failed | {"request": key}) for key, known in asked]
+        others = self._rows.keys() - {key for key, _ in asked}
+        self._write([*of_calls, *(row for key, row in self._rows.items() if key in others)])
 
     def _key(self, call: Call) -> str:
         body = request_body(call, self.settings.for_task(call.task), None)
         asked = json.dumps([body, call.choices, call.sample_index], sort_keys=True)
         return hashlib.sha256(asked.encode()).hexdigest()[:24]
 
-    def _short(self, key: str) -> dict[str, Any]:
-        answer = self._answers.get(key, Answer(None))
-        forced = {"forced_by": self._forced_by[key]} if key in self._forced_by else {}
-        query = {"query": self._queries[key]} if key in self._queries else {}
-        return query | {"answer": answer.text, "finish_reason": answer.finish_reason, **forced, "request": key}
+    def _keep(self, key: str, query: str | None, text: str, reason: str | None, **forced: Any) -> None:
+        self._rows[key] = {"query": query, "answer": text, "finish_reason": reason, **forced, "request": key}
+
+    def _answer(self, key: str) -> Answer:
+        return Answer(self._rows[key]["answer"], finish_reason=self._rows[key]["finish_reason"])
 
     def _write(self, rows: Iterable[Mapping[str, Any]]) -> None:
         write_whole(self.path, "".join(_json(row) + "\n" for row in rows))

@@ -69,11 +69,6 @@ class Job:
     def tasks(self) -> str:
         return ", ".join(dict.fromkeys(part.task.name for part in self.parts))
 
-    @property
-    def rows_file(self) -> Path:
-        """Where each answer is kept."""
-        return rows_file(self.out)
-
 
 def rows_file(out: Path) -> Path:
     """The file of answers beside a report."""
@@ -95,24 +90,24 @@ def make_plan(arguments: argparse.Namespace, *, will_be_rewritten: bool = False)
     """
     files = prompt_files(arguments.prompts)
     setup = set_up(arguments, files)
+    data = setup.config.data
 
     @cache
     def test_of(task_name: str) -> list[Example]:
-        return load_examples(setup.tasks.get(task_name), "test", local_dir=setup.local_dir, empty=setup.empty)
+        return load_examples(setup.tasks.get(task_name), "test", local_dir=data.local_dir, empty=data.empty)
 
     jobs: list[Job] = []
     for groups in _grouped(arguments, setup, files):
-        parts = [
-            _part(arguments, setup.tasks.get(group.row.dataset_name), group, files, test_of(group.row.dataset_name))
-            for group in groups
-        ]
+        names = [group.row.dataset_name for group in groups]
+        asked = zip(groups, map(setup.tasks.get, names), map(test_of, names), strict=True)
+        parts = [_part(group, task, test, files, arguments.limit) for group, task, test in asked]
         tasks = list(dict.fromkeys(part.task.name for part in parts))
         if files and len(parts) == 1 and not parts[0].num_ranked:  # of several rows the mean is told all the same
             if not will_be_rewritten:
                 logger.info("%s: only the initial instruction is there: nothing is to be compared", ", ".join(tasks))
             continue
         number = 1 + sum(job.parts[0].task.name == tasks[0] for job in jobs)
-        jobs.append(Job(parts, _result_file(arguments, tasks, files, setup, number)))
+        jobs.append(Job(parts, _result_file(arguments, tasks, setup, number)))
     if not jobs and not will_be_rewritten:
         raise UserError("the prompts hold only the initial instruction; nothing is to be compared")
     if len(jobs) > 1 and arguments.out is not None and not os.path.isdir(arguments.out):
@@ -124,20 +119,16 @@ def outlook(n: int, candidates: int) -> str:
     """What n examples show of `candidates` instructions against a baseline, or, with none, of one score."""
     if not candidates:
         half = share_interval(n // 2, n)
-        return (
-            f"{n} examples know a share near one half to about ±{50 * (half.high - half.low):.1f} points; ±5 points "
-            "take 402, ±2 points 2,449, ±1 point 9,701"
-        )
+        known = f"{n} examples know a share near one half to about ±{50 * (half.high - half.low):.1f} points"
+        return f"{known}; ±5 points take 402, ±2 points 2,449, ±1 point 9,701"
     level = LEVEL / 2 / candidates  # of one side, and of the smallest p as Holm has it
     chance = paired_power(n, 0.05, TYPICAL_DISCORDANT, level=level)
-    needed = ", ".join(
-        f"{100 * gain:.0f} points {rows_needed(gain, TYPICAL_DISCORDANT, level=level, power=POWER):,}" for gain in GAINS
-    )
+    rows = {gain: rows_needed(gain, TYPICAL_DISCORDANT, level=level, power=POWER) for gain in GAINS}
+    needed = ", ".join(f"{100 * gain:.0f} points {number:,}" for gain, number in rows.items())
     together = f", with {candidates} tested together" if candidates > 1 else ""
-    return (
-        f"the test on {n} examples finds a true gain of 5 points with a chance of {chance:.0%}{together}; for "
-        f"{POWER:.0%} a gain needs so many examples: {needed} (if {TYPICAL_DISCORDANT:.0%} of answers differ)"
-    )
+    finds = f"the test on {n} examples finds a true gain of 5 points with a chance of {chance:.0%}{together}"
+    assumed = f"if {TYPICAL_DISCORDANT:.0%} of answers differ"
+    return f"{finds}; for {POWER:.0%} a gain needs so many examples: {needed} ({assumed})"
 
 
 def _grouped(arguments: argparse.Namespace, setup: Setup, files: Sequence[Path]) -> list[list[Prompts]]:
@@ -153,12 +144,10 @@ def _grouped(arguments: argparse.Namespace, setup: Setup, files: Sequence[Path])
     if len(files) > 1:
         top_k = arguments.top_k
         return [[one] for task in tasks for one in compared_together(files, task.name, top_k, setup.canonical)]
-    by_task = [read_prompts(files[0], task.name, setup.canonical) for task in tasks]
-    is_own_choice = arguments.task and "all" not in arguments.task
-    return [
-        [_of_a_file(group, arguments.top_k, len(groups)) for group in groups]
-        for groups in (by_task if is_own_choice else [[group for groups in by_task for group in groups]])
-    ]
+    reports = [read_prompts(files[0], task.name, setup.canonical) for task in tasks]
+    if not arguments.task or "all" in arguments.task:
+        reports = [[group for groups in reports for group in groups]]
+    return [[_of_a_file(group, arguments.top_k, len(groups)) for group in groups] for groups in reports]
 
 
 def _of_a_file(group: Prompts, top_k: int | None, num_rows: int) -> Prompts:
@@ -168,9 +157,7 @@ def _of_a_file(group: Prompts, top_k: int | None, num_rows: int) -> Prompts:
     return cut(group, top_k or (of_a_log if group.ranking_tasks else None))
 
 
-def _part(
-    arguments: argparse.Namespace, task: Task, group: Prompts, files: Sequence[Path], test: Sequence[Example]
-) -> Part:
+def _part(group: Prompts, task: Task, test: Sequence[Example], files: Sequence[Path], limit: int | None) -> Part:
     row, prompts = group.row, ", ".join(map(str, files))
     filtered_by = f"subject={row.subject!r}, level={row.level!r}"
     own_test = require_rows(list(own_examples(row, test)), f"{task.name} test", filtered_by)
@@ -178,27 +165,23 @@ def _part(
         TEMPLATE.check_row(row, task, own_test, prompts)
     by_role = _roles(group if files else None, task)
     facts = {"prompts": prompts, "ranking": _ranking(by_role, group)} if files else {}
-    return Part(row, task, by_role, facts, group.notes, own_test, arguments.limit)
+    return Part(row, task, by_role, facts, group.notes, own_test, limit)
 
 
 def _tasks(arguments: argparse.Namespace, setup: Setup, named: Sequence[str]) -> list[Task]:
     """The tasks asked for; named: those that the prompts are for."""
     names: list[str] = arguments.task
     if not names or "all" in names:
-        everything = [*setup.own_tasks, *TASKS]
+        everything = [*(task.name for task in setup.config.custom_tasks), *TASKS]
         names = list(named) if arguments.prompts else everything if names else []
+    if not names and arguments.prompts:
+        raise UserError(f"{', '.join(map(str, arguments.prompts))}: it names no task; give one with --task")
     if not names:
-        raise UserError(
-            f"{', '.join(map(str, arguments.prompts))}: it names no task; give one with --task"
-            if arguments.prompts
-            else "no task: say which, with --task NAME (perhaps several times), or --task all; or give --prompts"
-        )
+        raise UserError("no task: say which, with --task NAME (may be given again), or --task all; or give --prompts")
     return list({(task := setup.tasks.get(name)).name: task for name in names}.values())
 
 
-def _result_file(
-    arguments: argparse.Namespace, tasks: Sequence[str], files: Sequence[Path], setup: Setup, number: int
-) -> Path:
+def _result_file(arguments: argparse.Namespace, tasks: Sequence[str], setup: Setup, number: int) -> Path:
     """number: of the task's reports."""
     limited = f"_first_{arguments.limit}" if arguments.limit else ""
     name = f"evaluation_{'_'.join(tasks)}{limited}{f'_{number}' if number > 1 else ''}.json"
@@ -214,9 +197,7 @@ def _result_file(
         out = folder / name
     for file in (out, rows_file(out)):
         if not _can_be_written(file):
-            raise UserError(
-                f"{file}: cannot be written; give a file in a folder that exists and is writable, with --out"
-            )
+            raise UserError(f"{file}: cannot be written; give a file in a folder that is writable, with --out")
     return out
 
 

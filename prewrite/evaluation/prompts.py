@@ -12,6 +12,8 @@ from prewrite.errors import UserError
 from prewrite.tasks.files import instruction_row, is_missing, read_rows
 from prewrite.types import InstructionRow
 
+Naming = Callable[[str], str]  # a task's name as a file has it -> its own
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -54,30 +56,24 @@ class Prompts:
     keeps_initial: bool = False
 
 
-def read_prompts(path: str | Path, task: str, canonical: Callable[[str], str] = str) -> list[Prompts]:
+def read_prompts(path: str | Path, task: str, canonical: Naming = str) -> list[Prompts]:
     """Reads a prompts file: one group for each row of the task that it tells apart, by subject, level, tags and the
     instruction that was rewritten; one of all where it names none.
 
     `.jsonl`: with the key `rewrite` in its first object a run's log (first what `best.json` beside it calls the best,
     then what `dev.jsonl` has, by estimate or dev score, the others by mean reward). `.json`: a run's best.json. Else
     lists, in file order: `.jsonl`, `.csv`, `.parquet` with `instruction` and perhaps `rewrite_of`, what it was
-    rewritten from, and `dataset_name`, its task; `.txt`, one instruction a line. Blank lines are skipped, and lines of
-    a text that begin with #. A rewrite without a finite score or reward is never a candidate, nor is the initial
-    instruction. Task names are compared after `canonical`; rows for other tasks are left out where any is for `task`,
-    and stand all together, whatever their subject, where none is.
-
-    Raises UserError where the file can't be read, holds no instruction, or has a broken line before its last; a cut
-    last line (of a killed run) is left out with a warning.
+    rewritten from, and `dataset_name`, its task; `.txt`, one instruction a line. A rewrite without a finite score or
+    reward is never a candidate, nor is the initial instruction. Task names are compared after `canonical`; rows for
+    other tasks are left out where any is for `task`, and stand all together where none is.
+    Raises UserError where the file can't be read, or holds no instruction.
     """
     path = Path(path)
-    if path.suffix.lower() == ".txt":
-        return [_read_text(path, task)]
-    rows, kind = _rows(path)
+    rows, kind, notes = _rows(path)
     if kind == "log":
         return _read_log(path, rows, task, canonical)
     named = [None if is_missing(name := row.get("dataset_name")) else canonical(str(name)) for row in rows]
     others = sorted({name for name in named if name not in (None, task)})
-    notes: tuple[str, ...] = ()
     is_own = not others or not {None, task}.isdisjoint(named)
     if not is_own:
         notes = (f"no row of {path.name} is for {task}: they are for {', '.join(others)}",)
@@ -98,25 +94,32 @@ def read_prompts(path: str | Path, task: str, canonical: Callable[[str], str] = 
     return found
 
 
-def tasks_of(path: Path, canonical: Callable[[str], str] = str) -> list[str]:
+def tasks_of(path: Path, canonical: Naming = str) -> list[str]:
     """The tasks that a prompts file's rows are for, in its order; [] where it names none."""
-    rows = [] if path.suffix.lower() == ".txt" else _rows(path)[0]
-    names = [name for row in rows if not is_missing(name := row.get("dataset_name"))]
+    names = [name for row in _rows(path)[0] if not is_missing(name := row.get("dataset_name"))]
     return list(dict.fromkeys(canonical(str(name)) for name in names))
 
 
-def _rows(path: Path) -> tuple[list[dict[str, Any]], str]:
-    """The rows of a file, and what it is: "log", "best" or "list"."""
+def _rows(path: Path) -> tuple[list[dict[str, Any]], str, tuple[str, ...]]:
+    """The rows of a file, what it is ("log", "best" or "list"), and notes."""
     ending = path.suffix.lower()
     if ending == ".json":
-        return _read_best(path), "best"
+        return _read_best(path), "best", ()
+    if ending == ".txt":
+        try:
+            lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").split("\n")]
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"{path}: cannot be read ({error}); give the path of a UTF-8 text file") from error
+        comments = sum(line.startswith("#") for line in lines)
+        notes = (f"{path.name}: {comments} lines begin with # and are taken as comments",) if comments else ()
+        return [{"instruction": line} for line in lines if line and not line.startswith("#")], "list", notes
     if ending not in (".jsonl", ".csv", ".parquet"):
         raise UserError(
             f"{path}: its ending is {path.suffix!r}; give a run's folder, log.jsonl or best.json, a .jsonl, .csv or "
             ".parquet list with the column `instruction`, or a .txt file with one instruction a line"
         )
     rows = read_rows(path)
-    return rows, "log" if "rewrite" in rows[0] and "reward" in rows[0] else "list"
+    return rows, "log" if "rewrite" in rows[0] and "reward" in rows[0] else "list", ()
 
 
 def _row(line: dict[str, Any], task: str, where: str) -> InstructionRow:
@@ -137,20 +140,8 @@ def _read_best(path: Path) -> list[dict[str, Any]]:
             for entry in best.values()
         ]
     except (OSError, ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
-        raise UserError(
-            f"{path}: no best.json of a run ({type(error).__name__}: {error}); of .json files only that is read"
-        ) from error
-
-
-def _read_text(path: Path, task: str) -> Prompts:
-    lines = [line.strip() for line in _read_lines(path)]
-    kept = [line for line in lines if line and not line.startswith("#")]
-    if not kept:
-        raise UserError(f"{path}: it holds no instruction; at least one is needed")
-    comments = sum(line.startswith("#") for line in lines)
-    notes = (f"{path.name}: {comments} lines begin with # and are taken as comments",) if comments else ()
-    different = tuple(Candidate(line, "file order") for line in dict.fromkeys(kept))
-    return Prompts(InstructionRow("", task), different, notes=notes)
+        reason = f"{type(error).__name__}: {error}"
+        raise UserError(f"{path}: no best.json of a run ({reason}); of .json files only that is read") from error
 
 
 def finite(value: object) -> float | None:
@@ -168,38 +159,30 @@ class _LoggedRollout:
     reward: float | None
 
 
-def _read_log(path: Path, lines: list[dict[str, Any]], task: str, canonical: Callable[[str], str]) -> list[Prompts]:
-    log = [
-        _LoggedRollout(
-            replace(
-                _row(line, canonical(_text(line, "dataset_name", path, number)), f"{path}: row {number}"),
-                instruction=_text(line, "instruction", path, number).strip(),
-            ),
-            name if isinstance(name := line.get("row"), str) else None,
-            _text(line, "rewrite", path, number).strip(),
-            finite(line.get("reward")),
-        )
-        for number, line in enumerate(lines, start=1)
-    ]
+def _read_log(path: Path, lines: list[dict[str, Any]], task: str, canonical: Naming) -> list[Prompts]:
+    log = []
+    for number, line in enumerate(lines, start=1):
+        dataset, *texts = (_text(line, key, path, number) for key in ("dataset_name", "instruction", "rewrite"))
+        instruction, rewrite = (text.strip() for text in texts)
+        row = replace(_row(line, canonical(dataset), f"{path}: row {number}"), instruction=instruction)
+        name = line.get("row") if isinstance(line.get("row"), str) else None
+        log.append(_LoggedRollout(row, name, rewrite, finite(line.get("reward"))))
     tasks = tuple(sorted({rollout.row.dataset_name for rollout in log}))
     if task in tasks:
         by_row: dict[InstructionRow, list[_LoggedRollout]] = defaultdict(list)
         for rollout in log:
             if rollout.row.dataset_name == task:
                 by_row[rollout.row].append(rollout)
-        found = [
-            _ranked(path, replace(row, instruction=""), own, (task,), (), canonical) for row, own in by_row.items()
-        ]
+        rows = [(replace(row, instruction=""), own) for row, own in by_row.items()]
+        found = [_ranked(path, row, own, (task,), (), canonical) for row, own in rows]
     else:
         notes = [f"no row of the log is for {task}: its rewrites were made, and are ranked, for {', '.join(tasks)}"]
         if (count := len({rollout.row.instruction for rollout in log})) > 1:
             notes.append(f"the log rewrites {count} instructions; the first is taken as the initial one")
         found = [_ranked(path, InstructionRow("", task), log, tasks, notes, canonical)]
     if not any(group.candidates for group in found):
-        raise UserError(
-            f"{path}: {len(log)} rollouts, but no rewrite that has a reward and differs from the initial "
-            "instruction; there is nothing to evaluate"
-        )
+        lacking = "no rewrite that has a reward and differs from the initial instruction"
+        raise UserError(f"{path}: {len(log)} rollouts, but {lacking}; there is nothing to evaluate")
     return found
 
 
@@ -209,7 +192,7 @@ def _ranked(
     log: Sequence[_LoggedRollout],
     tasks: tuple[str, ...],
     notes: Sequence[str],
-    canonical: Callable[[str], str],
+    canonical: Naming,
 ) -> Prompts:
     """The rewrites of rollouts, best first. Their row's name, where they are of one, picks its lines of other files."""
     names = {rollout.name for rollout in log}
@@ -221,7 +204,7 @@ def _ranked(
     mean_reward = {rewrite: sum(values) / len(values) for rewrite, values in rewards.items()}
     dev_scores = _read_dev(path.with_name("dev.jsonl"), tasks, canonical, name)
     chosen = _chosen(path.with_name("best.json"), tasks, canonical, name)
-    by_dev = sorted(dev_scores.values(), key=lambda c: (-_score(c), -mean_reward.get(c.instruction, -math.inf)))
+    by_dev = sorted(dev_scores.values(), key=lambda c: (-(c.score or 0.0), -mean_reward.get(c.instruction, -math.inf)))
     by_reward = sorted((text for text in mean_reward if text not in dev_scores), key=lambda text: -mean_reward[text])
     candidates = [replace(c, ranked_by="chosen by the run") for c in by_dev if c.instruction in chosen]
     candidates += [c for c in by_dev if c.instruction not in chosen]
@@ -230,9 +213,7 @@ def _ranked(
     return Prompts(row, tuple(candidates), initial, tasks, tuple(notes), keeps_initial=chosen == {initial})
 
 
-def _read_dev(
-    path: Path, tasks: Sequence[str], canonical: Callable[[str], str], name: str | None
-) -> dict[str, Candidate]:
+def _read_dev(path: Path, tasks: Sequence[str], canonical: Naming, name: str | None) -> dict[str, Candidate]:
     """Each rewrite of dev.jsonl as its last line with a score shows it, by the estimate where that has one.
 
     A line holds all the examples that the rewrite was asked on so far. Lines of the run's test don't rank.
@@ -252,7 +233,7 @@ def _read_dev(
     return judged
 
 
-def _chosen(path: Path, tasks: Sequence[str], canonical: Callable[[str], str], name: str | None) -> set[str]:
+def _chosen(path: Path, tasks: Sequence[str], canonical: Naming, name: str | None) -> set[str]:
     """The instructions that the run itself calls the best of its rows, or of the row of that name."""
     try:
         best = json.loads(path.read_text(encoding="utf-8"))
@@ -260,17 +241,6 @@ def _chosen(path: Path, tasks: Sequence[str], canonical: Callable[[str], str], n
         return {entry["instruction"].strip() for entry in entries}
     except (OSError, ValueError, RecursionError, LookupError, TypeError, AttributeError):
         return set()  # an older run's, or none: the other files rank by themselves
-
-
-def _score(candidate: Candidate) -> float:
-    return -math.inf if candidate.score is None else candidate.score
-
-
-def _read_lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read ({error}); give the path of a UTF-8 text file") from error
 
 
 def _text(row: dict[str, Any], key: str, path: Path, number: int) -> str:

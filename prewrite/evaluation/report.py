@@ -11,6 +11,7 @@ from prewrite.evaluation.prompts import Candidate
 from prewrite.evaluation.statistics import PairedTest, holm, share_interval
 from prewrite.evaluation.summary import Score, Summary, compare, compare_f1, summarise
 from prewrite.tasks.base import Task
+from prewrite.terminal import table_lines
 from prewrite.types import Evaluation, Verdict
 
 WIDTH = 120
@@ -35,6 +36,10 @@ class ReportRow:
     verdicts: tuple[Verdict, ...]
     against: dict[str, PairedTest]
     f1_against: dict[str, PairedTest]
+
+    def lines(self) -> list[str]:
+        """The instruction, with why it is here."""
+        return [f"[{self.role}] ({self.provenance})", *(f"    {line}" for line in self.instruction.split("\n"))]
 
 
 @dataclass(frozen=True)
@@ -80,18 +85,15 @@ class Report:
         facts = {"task": self.task.name, "test split": f"{self.test_label}, {size}", "scoring": self.scoring}
         lines = [f"{name}: {value}" for name, value in (facts | self.facts).items()]
         lines += [f"note: {note}" for note in self.notes]
-        lines += ["", *_table(self.task, self.rows), "", *_legend(self.task, self.rows), ""]
+        lines += ["", *_table(self.task, self.rows), ""]
         lines += [f"- {finding}" for finding in findings(self.task, self.rows)]
         if self.cost:
             lines.append(cost_line(self.cost))
         lines.append("")
         lines += self.duel.lines() if self.duel else []
         for row in self.rows:
-            lines.append(f"[{row.role}] ({row.provenance})")
-            lines += [f"    {line}" for line in row.instruction.split("\n")]
-        return "\n".join(
-            wrapped for line in lines for wrapped in (textwrap.wrap(line, WIDTH, subsequent_indent="    ") or [""])
-        )
+            lines += row.lines()
+        return wrapped(lines)
 
     def as_json(self) -> dict[str, Any]:
         """Everything, verdicts included; scores and intervals are shares, not percent."""
@@ -108,14 +110,17 @@ class Report:
         return head | self.facts | told | {"duel": dataclasses.asdict(self.duel) if self.duel else None, "rows": rows}
 
 
+def wrapped(lines: Sequence[str]) -> str:
+    """The lines as one text within the width of a page."""
+    return "\n".join(textwrap.fill(line, WIDTH, subsequent_indent="    ") for line in lines)
+
+
 def cost_line(cost: Mapping[str, float]) -> str:
     """What was asked, as `KeptAnswers.cost` counts it, what was kept, and the seconds it took."""
-    names = ("calls", "kept", "prompt_tokens", "completion_tokens", "seconds")
-    calls, kept, given, written, seconds = (cost[name] for name in names)
     return (
-        f"- cost: {calls:,.0f} calls ({kept:,.0f} more answers were kept from an earlier start), {given:,.0f} tokens "
-        f"in, {written:,.0f} out, {seconds:,.0f} s."
-    )
+        "- cost: {calls:,.0f} calls ({kept:,.0f} more answers were kept from an earlier start), {prompt_tokens:,.0f} "
+        "tokens in, {completion_tokens:,.0f} out, {seconds:,.0f} s."
+    ).format(**cost)
 
 
 def make_rows(task: Task, by_role: Mapping[str, Candidate], evaluations: Sequence[Evaluation]) -> tuple[ReportRow, ...]:
@@ -124,6 +129,7 @@ def make_rows(task: Task, by_role: Mapping[str, Candidate], evaluations: Sequenc
     samples = len(evaluations) // len(by_role)
     own = {role: evaluations[samples * i : samples * (i + 1)] for i, role in enumerate(by_role)}
     baselines = [role for role in ("initial", "default") if role in by_role]
+    with_f1 = baselines if task.kind == "open_question" else []
     rows = [
         ReportRow(
             role=role,
@@ -132,11 +138,7 @@ def make_rows(task: Task, by_role: Mapping[str, Candidate], evaluations: Sequenc
             summary=summarise(task, *these),
             verdicts=tuple(verdict for one in these for verdict in one.verdicts),
             against={other: compare(these, own[other]) for other in baselines if other != role},
-            f1_against={
-                other: compare_f1(these, own[other])
-                for other in baselines
-                if other != role and task.kind == "open_question"
-            },
+            f1_against={other: compare_f1(these, own[other]) for other in with_f1 if other != role},
         )
         for role, these in own.items()
     ]
@@ -156,10 +158,9 @@ def findings(task: Task, rows: Sequence[ReportRow]) -> list[str]:
     better = [row.role for row, test in tested if _p_of(test) < LEVEL and test.wins > test.losses]
     worse = [row.role for row, test in tested if _p_of(test) < LEVEL and test.wins < test.losses]
     lines = []
-    if better:
-        lines.append(f"better than the initial instruction (p < {LEVEL}): {', '.join(better)}.")
-    if worse:
-        lines.append(f"worse than the initial instruction (p < {LEVEL}): {', '.join(worse)}.")
+    for word, roles in (("better", better), ("worse", worse)):
+        if roles:
+            lines.append(f"{word} than the initial instruction (p < {LEVEL}): {', '.join(roles)}.")
     if tested and not better and not worse:
         lines.append(f"no instruction differs from the initial one at the {LEVEL:.0%} level.")
     if len(tested) > 1:
@@ -174,26 +175,20 @@ def findings(task: Task, rows: Sequence[ReportRow]) -> list[str]:
             lines.append(f"{row.role}, {row.summary.samples} answers to each example: {shares}.")
     if all(row.summary.accuracy is not None and row.summary.accuracy.value == 0 for row in rows):
         high = share_interval(0, judged).high
-        lines.append(
-            f"not one of the {judged} answers is right under any instruction: the true share may still be up to "
-            f"{high:.1%}, and instructions cannot be told apart."
-        )
+        zero = f"not one of the {judged} answers is right under any instruction"
+        lines.append(f"{zero}: the true share may still be up to {high:.1%}, and instructions cannot be told apart.")
     elif judged < SMALL_TEST:
-        half = share_interval(judged // 2, 2 * (judged // 2)) if judged > 1 else None
-        width = f"about {100 * (half.high - half.low) / 2:.0f} points either way" if half else "nothing"
+        half = share_interval(judged // 2, 2 * (judged // 2))
+        width = f"about {50 * (half.high - half.low):.0f} points either way" if judged > 1 else "nothing"
         lines.append(f"{judged} examples tell little: a share near one half is known to {width}.")
     for row in rows:
-        majority = row.summary.majority
-        if majority is not None and majority[1] >= NEARLY_ALWAYS:
-            lines.append(
-                f"under {row.role} the answer is {majority[0]} in {majority[1]:.1%} of cases, whatever is asked."
-            )
+        label, share = row.summary.majority or ("", 0.0)
+        if share >= NEARLY_ALWAYS:
+            lines.append(f"under {row.role} the answer is {label} in {share:.1%} of cases, whatever is asked.")
     total = sum(row.summary.n * row.summary.samples for row in rows)
     if num_cut := sum(row.summary.num_cut for row in rows):
-        lines.append(
-            f"{num_cut} of the {total} answers were cut off at task_model.max_tokens: "
-            "raise it where that comes before the result."
-        )
+        way_out = "raise it where that comes before the result"
+        lines.append(f"{num_cut} of the {total} answers were cut off at task_model.max_tokens: {way_out}.")
     if any(row.summary.failed for row in rows):
         lines.append("failed examples have no verdict: they count neither as right nor as wrong, nor in p.")
     if task.kind == "classification" and len(task.labels) > LABELS_IN_TABLE:
@@ -202,8 +197,9 @@ def findings(task: Task, rows: Sequence[ReportRow]) -> list[str]:
 
 
 def _table(task: Task, rows: Sequence[ReportRow]) -> list[str]:
-    accuracy = "exact match" if task.kind == "open_question" else "accuracy"
-    samples = rows[0].summary.samples
+    """A line a row, and what the columns are."""
+    accuracy, samples = "exact match" if task.kind == "open_question" else "accuracy", rows[0].summary.samples
+    legend = ["scores in percent, with 95% intervals"]
     columns: dict[str, list[str]] = {
         "": [row.role for row in rows],
         "n": [str(row.summary.n) for row in rows],
@@ -217,42 +213,27 @@ def _table(task: Task, rows: Sequence[ReportRow]) -> list[str]:
             columns["macro-F1"] = [percent(row.summary.macro_f1) for row in rows]
         if len(task.labels) <= LABELS_IN_TABLE:
             columns["recall"] = [_recall(row.summary) for row in rows]
+            legend.append(f"recall: {' / '.join(task.labels)}")
         columns["majority"] = [_majority(row.summary) for row in rows]
+        legend.append("majority: the label answered most often, and how often")
     columns["format"] = [_one_decimal(row.summary.format_compliance) for row in rows]
+    legend.append("format: answers of the form asked for")
+    if samples > 1:
+        legend.append("the intervals are of examples, whose answers are alike")
     if rows[1:]:
         columns["p"] = [p_shown(row.against.get("initial")) for row in rows]
         columns["won/lost"] = [won_lost(row.against.get("initial")) for row in rows]
+        test = "McNemar's exact test" if samples == 1 else "permutation test of the examples' means"
+        corrected = ", corrected for their number by Holm" if rows[2:] else ""
+        legend.append(f"p, won/lost: right answers paired with the initial instruction's, {test}{corrected}")
     if task.kind == "open_question" and rows[1:]:
         columns["p (F1)"] = [p_shown(row.f1_against.get("initial")) for row in rows]
+        legend.append("p (F1): the same for token F1, permutation test")
     if any("default" in row.against for row in rows):
         columns["p default"] = [p_shown(row.against.get("default")) for row in rows]
-    return table_lines([tuple(columns), *zip(*columns.values(), strict=True)])
-
-
-def table_lines(table: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of a table, its head first, with columns as wide as their widest cell."""
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table]
-
-
-def _legend(task: Task, rows: Sequence[ReportRow]) -> list[str]:
-    parts = ["scores in percent, with 95% intervals"]
-    if task.kind == "classification":
-        if len(task.labels) <= LABELS_IN_TABLE:
-            parts.append(f"recall: {' / '.join(task.labels)}")
-        parts.append("majority: the label answered most often, and how often")
-    parts.append("format: answers of the form asked for")
-    if rows[0].summary.samples > 1:
-        parts.append("the intervals are of examples, whose answers are alike")
-    if rows[1:]:
-        test = "McNemar's exact test" if rows[0].summary.samples == 1 else "permutation test of the examples' means"
-        corrected = ", corrected for their number by Holm" if rows[2:] else ""
-        parts.append(f"p, won/lost: right answers paired with the initial instruction's, {test}{corrected}")
-    if task.kind == "open_question" and rows[1:]:
-        parts.append("p (F1): the same for token F1, permutation test")
-    if any("default" in row.against for row in rows):
-        parts.append("p default: right answers paired with those of the task's default instruction")
-    return ["; ".join(parts) + "."]
+        legend.append("p default: right answers paired with those of the task's default instruction")
+    lines = table_lines([tuple(columns), *zip(*columns.values(), strict=True)])
+    return [*lines, "", "; ".join(legend) + "."]
 
 
 def percent(score: Score | None) -> str:

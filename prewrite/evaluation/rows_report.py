@@ -1,13 +1,15 @@
 """What there is to tell where a prompts file has several rows, each scored on its own task, subject and level."""
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from prewrite.evaluation.report import WIDTH, Report, ReportRow, cost_line, p_shown, percent, table_lines, won_lost
+from prewrite.evaluation.report import Report, ReportRow, cost_line, p_shown, percent, won_lost, wrapped
 from prewrite.evaluation.summary import compare
+from prewrite.terminal import table_lines
 from prewrite.types import Evaluation
+
+_HEAD = ("row", "n", "initial", "best", "won/lost", "p")
 
 
 @dataclass(frozen=True)
@@ -25,34 +27,24 @@ class RowsReport:
         lines += [f"note: {note}" for note in dict.fromkeys(note for report in self.reports for note in report.notes)]
         if any(report.is_limited for report in self.reports):
             lines.append("note: ONLY THE FIRST test examples of each row (--limit)")
-        lines += ["", *table_lines([self._head(), *map(self._line, self.names, self.reports)]), ""]
+        lines += ["", *table_lines([_HEAD, *map(self._line, self.names, self.reports)]), ""]
         lines.append("scores: accuracy in percent with 95% intervals, on each row's own test examples")
         mean = self._mean()
         if mean is not None:
             test = "McNemar's exact p" if self.reports[0].rows[0].summary.samples == 1 else "a permutation test's p"
-            lines.append(
-                f"- mean of {len(self.reports)} rows: initial {100 * mean['initial']:.1f}, "
-                f"best {100 * mean['best']:.1f}; over all examples {mean['wins']} won, {mean['losses']} lost, "
-                f"{test} {mean['p_value']:.2g}"
-            )
+            scores = f"initial {100 * mean['initial']:.1f}, best {100 * mean['best']:.1f}"
+            fought = f"over all examples {mean['wins']} won, {mean['losses']} lost"
+            lines.append(f"- mean of {len(self.reports)} rows: {scores}; {fought}, {test} {mean['p_value']:.2g}")
         lines.append(cost_line(self.cost))
         for name, report in zip(self.names, self.reports, strict=True):
             lines += ["", f"{name}, {report.test_label}"]
-            for row in report.rows[:1] if report.best is report.rows[0] else (report.rows[0], report.best):
-                lines.append(f"[{row.role}] ({row.provenance})")
-                lines += [f"    {line}" for line in row.instruction.split("\n")]
-        return "\n".join(
-            wrapped for line in lines for wrapped in (textwrap.wrap(line, WIDTH, subsequent_indent="    ") or [""])
-        )
+            lines += report.rows[0].lines() + ([] if report.best is report.rows[0] else report.best.lines())
+        return wrapped(lines)
 
     def as_json(self) -> dict[str, Any]:
         """Every row's whole report, and the means."""
-        named = zip(self.names, self.reports, strict=True)
-        reports = [{"row": name} | report.as_json() for name, report in named]
+        reports = [{"row": name} | one.as_json() for name, one in zip(self.names, self.reports, strict=True)]
         return {"mean": self._mean(), "cost": dict(self.cost), "reports": reports}
-
-    def _head(self) -> tuple[str, ...]:
-        return ("row", "n", "initial", "best", "won/lost", "p")
 
     def _line(self, name: str, report: Report) -> tuple[str, ...]:
         initial, best = report.rows[0], report.best

@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from prewrite.asking.questions import Scoring
 from prewrite.config import Config, TaskModelSettings
 from prewrite.config.loading import make_config, read_settings
 from prewrite.engine.forced_choice import Dialect
@@ -15,7 +15,6 @@ from prewrite.errors import UserError
 from prewrite.model_folder import adapter_base
 from prewrite.tasks.base import Task
 from prewrite.tasks.configured import ConfiguredTasks
-from prewrite.tasks.examples import Empty
 
 # Of a model that is scored by itself: an answer may be as long as the model writes, as thinking ones need it, and a
 # server started here has the machine for itself.
@@ -28,29 +27,15 @@ _SAMPLED = {"temperature": 0.6, "top_p": 0.95}  # as the cards of thinking model
 
 @dataclass(frozen=True)
 class Setup:
-    """own_tasks: those of the user's own. origin: where the task model's settings are from."""
+    """origin: where the task model's settings are from."""
 
     tasks: ConfiguredTasks
-    own_tasks: tuple[str, ...]
     config: Config
     origin: str
 
     @property
     def task_model(self) -> TaskModelSettings:
         return self.config.task_model
-
-    @property
-    def samples(self) -> int:
-        """Answers to each example."""
-        return self.task_model.samples_per_query
-
-    @property
-    def local_dir(self) -> Path | None:
-        return Path(self.config.data.local_dir) if self.config.data.local_dir else None
-
-    @property
-    def empty(self) -> Empty:
-        return self.config.data.empty
 
     def canonical(self, name: str) -> str:
         """The task's one name; one that is no task here (a run's own, its config is not at hand) stands for itself."""
@@ -61,11 +46,7 @@ class Setup:
 
     def is_forced(self, task: Task) -> bool:
         """Whether the task's answers are forced to be labels."""
-        return self.scoring(task) == "forced_choice"
-
-    def scoring(self, task: Task) -> Scoring:
-        """How the task's answers are asked for."""
-        return self.task_model.scoring if task.kind == "classification" else "free_text"
+        return task.kind == "classification" and self.task_model.scoring == "forced_choice"
 
     def how(self, task: Task, dialect: Dialect | None) -> str:
         """How the task's answers were asked for, in words. dialect: in which a choice was forced."""
@@ -90,38 +71,45 @@ def set_up(arguments: argparse.Namespace, files: Sequence[Path]) -> Setup:
     config_path = arguments.config or beside
     near = f"; no config.json that has one lies beside {files[0]} either" if files else ""
     no_model = UserError(f"no task model: give --model (and --base-url where it is served), or --config{near}")
-    if arguments.model is None and (arguments.base_url or arguments.api_key_env):
-        raise UserError("--base-url and --api-key-env say where a model is served; say which one too, with --model")
+    given = given_settings(arguments, config_path)
     if arguments.model is None and config_path is None:
         raise no_model
-    given = read_settings(config_path) if config_path else copy.deepcopy(UNREAD)
-    task_model = given.setdefault("task_model", {})
-    if isinstance(task_model, dict):  # all else is told by make_config
-        task_model.update(_of_the_command_line(arguments, is_alone=not files, has_config=config_path is not None))
-    config = make_config(given, arguments.overrides, f"config {config_path}" if config_path else "the command line")
+    if isinstance(given["task_model"], dict):  # all else is told by made_config
+        given["task_model"] |= _of_the_command_line(arguments, is_alone=not files, has_config=config_path is not None)
+    config = made_config(given, arguments, config_path)
     if not config.task_model.model:  # that of a run which solves problems itself
         raise no_model
     model = config.task_model.model_copy(update={"label_logprobs": False})  # training's alone
     config = config.model_copy(update={"task_model": model})
-    return Setup(
-        tasks=ConfiguredTasks(config if config_path else None),
-        own_tasks=tuple(task.name for task in config.custom_tasks),
-        config=config,
-        origin="the command line" if arguments.model is not None else str(config_path),
-    )
+    origin = "the command line" if arguments.model is not None else str(config_path)
+    return Setup(ConfiguredTasks(config if config_path else None), config, origin)
+
+
+def given_settings(arguments: argparse.Namespace, path: Path | None) -> dict[str, Any]:
+    """The settings of a config file, without one those that have to be there, with the model of the command line."""
+    if arguments.model is None and (arguments.base_url or arguments.api_key_env):
+        raise UserError("--base-url and --api-key-env say where a model is served; say which one too, with --model")
+    given = read_settings(path) if path else copy.deepcopy(UNREAD)
+    task_model = given.setdefault("task_model", {})
+    if arguments.model is not None and isinstance(task_model, dict):
+        task_model |= {name: getattr(arguments, name) for name in ("model", "base_url", "api_key_env")}
+    return given
+
+
+def made_config(given: dict[str, Any], arguments: argparse.Namespace, path: Path | None) -> Config:
+    """The config of these settings, with --set. Raises UserError."""
+    return make_config(given, arguments.overrides, f"config {path}" if path else "the command line")
 
 
 def _of_the_command_line(arguments: argparse.Namespace, *, is_alone: bool, has_config: bool) -> dict[str, object]:
-    """What the command line says of the task model. is_alone: it is scored by itself."""
+    """What the command line says of the task model beside its name. is_alone: it is scored by itself."""
     given: dict[str, object] = {}
-    if arguments.model is not None:
-        given |= {"model": arguments.model, "base_url": arguments.base_url, "api_key_env": arguments.api_key_env}
-        if not has_config and is_alone:
-            given |= _ANSWERS_OF_ANY_LENGTH | {"max_model_len": _model_len(arguments)}
-            if any(override.partition("=")[0].rpartition(".")[2] == "max_tokens" for override in arguments.overrides):
-                del given["request_fields"]
-        if not has_config and (arguments.samples or 1) > 1:
-            given |= _SAMPLED
+    if not has_config and is_alone:
+        given |= _ANSWERS_OF_ANY_LENGTH | {"max_model_len": _model_len(arguments)}
+        if any(override.partition("=")[0].rpartition(".")[2] == "max_tokens" for override in arguments.overrides):
+            del given["request_fields"]
+    if not has_config and (arguments.samples or 1) > 1:
+        given |= _SAMPLED
     if arguments.samples is not None:
         given["samples_per_query"] = arguments.samples
     if arguments.scoring is not None:

@@ -1,12 +1,12 @@
 """All that `evaluate.py --prompts` was given: files and folders, and what of them is compared together."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from prewrite.errors import UserError
-from prewrite.evaluation.prompts import Candidate, Prompts, read_prompts
+from prewrite.evaluation.prompts import Candidate, Naming, Prompts, read_prompts
 from prewrite.types import InstructionRow
 
 _LOG = "log.jsonl"
@@ -18,9 +18,7 @@ def prompt_files(given: Sequence[Path]) -> list[Path]:
     for path in given:
         if not os.path.isdir(path):  # not Path.is_dir, which raises for a name too long
             if not os.path.exists(path):
-                raise UserError(
-                    f"{path}: there is no such file; give a run's folder or log.jsonl, or a list of instructions"
-                )
+                raise UserError(f"{path}: there is no such file; give a run's folder, or a list of instructions")
             files.append(path)
             continue
         logs = [path / _LOG] if (path / _LOG).is_file() else sorted(path.glob(f"*/{_LOG}"))
@@ -30,9 +28,7 @@ def prompt_files(given: Sequence[Path]) -> list[Path]:
     return files
 
 
-def compared_together(
-    files: Sequence[Path], task: str, top_k: int | None, canonical: Callable[[str], str]
-) -> list[Prompts]:
+def compared_together(files: Sequence[Path], task: str, top_k: int | None, canonical: Naming) -> list[Prompts]:
     """The groups of instructions of several files that a task is evaluated with: those of one row that began from the
     same instruction.
 
@@ -67,10 +63,6 @@ def _merged(first: Prompts, second: Prompts) -> Prompts:
     for candidate in (*first.candidates, *second.candidates):
         if candidate.instruction != first.initial:
             by_text.setdefault(candidate.instruction, candidate)
-    return Prompts(
-        first.row,
-        tuple(by_text.values()),
-        first.initial,
-        tuple(dict.fromkeys((*first.ranking_tasks, *second.ranking_tasks))),
-        tuple(dict.fromkeys((*first.notes, *second.notes))),
-    )
+    ranking_tasks = tuple(dict.fromkeys((*first.ranking_tasks, *second.ranking_tasks)))
+    notes = tuple(dict.fromkeys((*first.notes, *second.notes)))
+    return Prompts(first.row, tuple(by_text.values()), first.initial, ranking_tasks, notes)

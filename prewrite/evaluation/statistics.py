@@ -1,6 +1,6 @@
 """How sure a score is, and whether two instructions differ: intervals and paired tests.
 
-Every function is pure; what is random takes a seed. Shapes: N examples, C labels.
+Every function is pure; what is random takes a seed. Shapes: N examples, C labels, M tests.
 """
 
 import math
@@ -12,8 +12,6 @@ import numpy as np
 from scipy import special, stats
 
 PERMUTATIONS = 9999
-
-
 Alternative = Literal["two-sided", "greater"]  # greater: the first is better
 
 
@@ -88,12 +86,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
     Source: Holm 1979, "A simple sequentially rejective multiple test procedure", Scandinavian J. of Statistics 6.
     """
-    order = sorted(range(len(p_values)), key=lambda index: p_values[index])
-    adjusted, highest = [0.0] * len(p_values), 0.0
-    for place, index in enumerate(order):
-        highest = max(highest, min(1.0, (len(order) - place) * p_values[index]))
-        adjusted[index] = highest
-    return adjusted
+    p_M = np.array(p_values, dtype=np.float64)
+    order_M, adjusted_M = np.argsort(p_M, kind="stable"), np.empty_like(p_M)
+    adjusted_M[order_M] = np.minimum(1.0, np.maximum.accumulate(np.arange(len(p_M), 0, -1) * p_M[order_M]))
+    return adjusted_M.tolist()
 
 
 def label_counts(targets: Sequence[str], predictions: Sequence[str | None], labels: Sequence[str]) -> np.ndarray:
@@ -130,9 +126,8 @@ def macro_f1_interval(counts_CC: np.ndarray, confidence: float = 0.95) -> Interv
     np.fill_diagonal(covariance_CC, (2 - 2 * f1) ** 2 * right + f1**2 * (occurrences - 2 * right))
     deviation_C = np.sqrt(np.diagonal(covariance_CC))
     correlation_CC = covariance_CC / np.outer(deviation_C, deviation_C)
-    below, above = (
-        float(np.sqrt(away_C @ correlation_CC @ away_C)) / len(f1_C) for away_C in (f1_C - low_C, high_C - f1_C)
-    )
+    distances = (f1_C - low_C, high_C - f1_C)
+    below, above = (float(np.sqrt(away_C @ correlation_CC @ away_C)) / len(f1_C) for away_C in distances)
     return Interval(max(0.0, float(f1_C.mean()) - below), min(1.0, float(f1_C.mean()) + above))
 
 
@@ -170,9 +165,8 @@ def paired_permutation_test(
     in, so that p is never 0. Sources: Fisher 1935, "The Design of Experiments", section 21; Phipson and Smyth 2010,
     "Permutation p-values should never be zero".
     """
-    difference_N = np.array(
-        [a - b for a, b in zip(first, second, strict=True) if a is not None and b is not None], dtype=np.float64
-    )
+    pairs = [(a, b) for a, b in zip(first, second, strict=True) if a is not None and b is not None]
+    difference_N = np.array([a - b for a, b in pairs], dtype=np.float64)
     changed = difference_N[difference_N != 0]  # flipping the sign of a tie changes nothing
     wins, losses = int((changed > 0).sum()), int((changed < 0).sum())
     p_value = 1.0

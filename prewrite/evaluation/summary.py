@@ -72,9 +72,8 @@ def summarise(task: Task, evaluation: Evaluation, *more: Evaluation) -> Summary:
         accuracy=_accuracy(by_example, len(samples)),
         format_compliance=sum(verdict.well_formed for verdict in judged) / len(judged),
         samples=len(samples),
+        pass_at=_pass_at(by_example, len(samples)) if more else None,
     )
-    if more:
-        summary = replace(summary, pass_at=_pass_at(by_example, len(samples)))
     if task.kind == "classification":
         return _with_labels(summary, judged, task.labels)
     if task.kind == "open_question":
@@ -136,21 +135,14 @@ def _mean(values: Sequence[float | None]) -> float | None:
 def _with_labels(summary: Summary, judged: Sequence[Verdict], labels: Sequence[str]) -> Summary:
     targets, predictions = [str(v.target) for v in judged], [v.prediction for v in judged]
     counts_CC = label_counts(targets, predictions, labels)
-    recall = {
-        label: float(counts_CC[i, i] / total) if (total := counts_CC[i].sum()) else None
-        for i, label in enumerate(labels)
-    }
+    shares = [float(counts_C[i] / counts_C.sum()) if counts_C.any() else None for i, counts_C in enumerate(counts_CC)]
     given = Counter(prediction if prediction in labels else NO_LABEL for prediction in predictions)
     label, count = given.most_common(1)[0]
-    return replace(
-        summary,
-        # Answers to one example are alike: the interval, which counts each for one, is left out with several.
-        macro_f1=Score(macro_f1(targets, predictions, labels), macro_f1_interval(counts_CC))
-        if summary.samples == 1
-        else None,
-        recall=recall,
-        majority=(str(label), count / len(judged)),
-    )
+    if summary.samples == 1:  # several answers to one example are alike, and the interval counts each for one
+        score = Score(macro_f1(targets, predictions, labels), macro_f1_interval(counts_CC))
+        summary = replace(summary, macro_f1=score)
+    majority = (str(label), count / len(judged))
+    return replace(summary, recall=dict(zip(labels, shares, strict=True)), majority=majority)
 
 
 def _check_same_examples(first: Evaluation, second: Evaluation) -> None:

@@ -5,35 +5,30 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from prewrite.errors import UserError
 from prewrite.secrets import ArgumentParser
-from prewrite.terminal import quiet_environment
+from prewrite.terminal import exit_code, quiet_environment
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code: 0, 2 for a fault of the user's (one message on stderr), 130 after Ctrl-C."""
+    """The exit code, as `prewrite.terminal.exit_code` says."""
     parsed = _parse(arguments)
     quiet_environment()
-    try:
-        from prewrite.export.command import export, find_source, refuse_out
-        from prewrite.export.hub import Hub
+    return exit_code("python -m prewrite.export", lambda: _export(parsed), interrupted="interrupted")
 
-        refuse_out(parsed.out)
-        source = find_source(parsed.source)
-        hub = Hub(parsed.push_to_hub, parsed.revision) if parsed.push_to_hub else None
-        export(source, parsed.out, merge=parsed.merge)
-        print(f"written: {parsed.out}, from {source.checkpoint}", flush=True)
-        if hub is not None:
-            again = f"{parsed.out} is whole; once more: hf upload {hub.repo} {parsed.out}"
-            again += f" --revision {parsed.revision}" if parsed.revision else ""
-            print(f"pushed: {hub.push(parsed.out, f'{parsed.out.name}, exported by PRewrite', again)}")
-    except UserError as error:
-        print(f"python -m prewrite.export: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("python -m prewrite.export: interrupted", file=sys.stderr)
-        return 130
-    return 0
+
+def _export(parsed: argparse.Namespace) -> None:
+    from prewrite.export.command import export, find_source, refuse_out
+    from prewrite.export.hub import Hub
+
+    refuse_out(parsed.out)
+    source = find_source(parsed.source)
+    hub = Hub(parsed.push_to_hub, parsed.revision) if parsed.push_to_hub else None
+    export(source, parsed.out, merge=parsed.merge)
+    print(f"written: {parsed.out}, from {source.checkpoint}", flush=True)
+    if hub is not None:
+        again = f"{parsed.out} is whole; once more: hf upload {hub.repo} {parsed.out}"
+        again += f" --revision {parsed.revision}" if parsed.revision else ""
+        print(f"pushed: {hub.push(parsed.out, f'{parsed.out.name}, exported by PRewrite', again)}")
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

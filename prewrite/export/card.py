@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from prewrite.config.rollout import PLACE
+from prewrite.model_folder import name_of
 from prewrite.report.folder import RunFolder, interval, number, text
 
 ENDS = 10  # steps whose mean reward stands for the start and for the end
@@ -49,12 +50,10 @@ def _figures(run: RunFolder) -> list[str]:
     figures: dict[str, Any] = {
         "steps": run.totals.get("steps"),
         "task calls": run.totals.get("task_calls"),
-        "hours": number(run.totals.get("seconds")),
-        "task model": _name_of(run.setting("task_model", "model")),
+        "hours": None if (seconds := number(run.totals.get("seconds"))) is None else f"{seconds / 3600:.2f}",
+        "task model": None if (model := run.setting("task_model", "model")) is None else name_of(str(model)),
         "seed": run.config.get("seed"),
     }
-    if (seconds := figures["hours"]) is not None:
-        figures["hours"] = f"{seconds / 3600:.2f}"
     if losses:
         figures["held-out loss, before and after"] = f"{losses[0]:.3f}, {losses[-1]:.3f}"
     if rewards:
@@ -72,10 +71,9 @@ def _result(entry: dict[str, Any]) -> list[str]:
     lines += [f"| initial | {_score(baseline)} |", f"| best | {_score(entry)} |", ""]
     if isinstance(test, dict):
         claim = "better, proven" if test.get("proven") else "not proven to be better"
-        lines.append(
-            f"One paired test on {test.get('n')} other examples: {test.get('wins')} won, {test.get('losses')} lost, "
-            f"one-sided p {number(test.get('p_value')) or 0:.2g}: {claim}."
-        )
+        n, wins, losses, p = (number(test.get(key)) or 0 for key in ("n", "wins", "losses", "p_value"))
+        fought = f"{wins} won, {losses} lost, one-sided p {p:.2g}"
+        lines.append(f"One paired test on {n} other examples: {fought}: {claim}.")
     else:
         lines.append("Not tested on other examples.")
     lines += ["", "Initial:", "", *_block(text(baseline.get("instruction")))]
@@ -99,11 +97,6 @@ def _score(entry: dict[str, Any]) -> str:
     if score is None:
         return "no verdict"
     return f"{100 * score:.1f}" + (f" [{100 * bounds[0]:.1f}, {100 * bounds[1]:.1f}]" if bounds else "")
-
-
-def _name_of(model: Any) -> str | None:
-    """A model's name, without the folders of this machine."""
-    return None if model is None else Path(str(model)).name if Path(str(model)).exists() else str(model)
 
 
 def _inline(value: str) -> str:

@@ -24,9 +24,8 @@ class Source:
 
 
 def export(source: Source, out: Path, *, merge: bool = False) -> None:
-    """Writes the folder: weights in bfloat16 (safetensors; tied ones once), tokenizer with its chat template,
-    generation config, README.md. An adapter's folder stays one (peft), or is merged into its base model. Whole or not
-    at all. Raises UserError."""
+    """Writes the folder, whole or not at all: weights in bfloat16 (safetensors; tied ones once), tokenizer, generation
+    config, README.md. An adapter's folder stays one (peft), or is merged into its base model. Raises UserError."""
     given = str(source.checkpoint)
     settings = PolicySettings(model=given, dtype="bfloat16", attn_implementation="sdpa")
     quiet_libraries()
@@ -68,10 +67,8 @@ def find_source(given: Path) -> Source:
             print(f"checkpoints that are broken are passed over{told}", flush=True)
         return Source(checkpoint.folder, given)
     if not (given / "config.json").is_file() and adapter_base(str(given)) is None:
-        raise UserError(
-            f"{given}: neither a run folder (it holds checkpoints/) nor a model's (it holds config.json, or as an "
-            "adapter's adapter_config.json): give runs/NAME, or runs/NAME/checkpoints/step_N"
-        )
+        rule = "neither a run folder (with checkpoints/) nor a model's (with config.json, or adapter_config.json)"
+        raise UserError(f"{given}: {rule}: give runs/NAME, or runs/NAME/checkpoints/step_N")
     run = given.absolute().parent.parent
     return Source(given, run if given.absolute().parent.name == "checkpoints" else None)
 

@@ -7,6 +7,8 @@ from typing import Literal
 
 from prewrite.errors import UserError
 
+Kind = Literal["model", "dataset"]
+
 
 class Hub:
     """A repository on the hub (HF_ENDPOINT, HF_TOKEN), made where it is not there. Raises UserError.
@@ -14,20 +16,12 @@ class Hub:
     private: of one that is made here; None = as the account's settings say.
     """
 
-    def __init__(
-        self,
-        repo: str,
-        revision: str | None = None,
-        *,
-        kind: Literal["model", "dataset"] = "model",
-        private: bool | None = None,
-    ):
+    def __init__(self, repo: str, revision: str | None = None, *, kind: Kind = "model", private: bool | None = None):
         from huggingface_hub import HfApi
 
         self.repo, self.revision, self.kind, self.api = repo, revision, kind, HfApi()
-        with _faults_told(
-            f"--push-to-hub {repo}", "look at the name, at HF_TOKEN (`hf auth login`) and at HF_ENDPOINT"
-        ):
+        way_out = "look at the name, at HF_TOKEN (`hf auth login`) and at HF_ENDPOINT"
+        with _faults_told(f"--push-to-hub {repo}", way_out):
             self.api.create_repo(repo, repo_type=kind, private=private, exist_ok=True)
             if revision is not None:
                 self.api.create_branch(repo, repo_type=kind, branch=revision, exist_ok=True)
@@ -35,13 +29,8 @@ class Hub:
     def push(self, folder: Path, message: str, again: str) -> str:
         """Sends a folder; returns the commit's address. again: the way to send what is there once more."""
         with _faults_told(f"--push-to-hub {self.repo}", again):
-            info = self.api.upload_folder(
-                repo_id=self.repo,
-                repo_type=self.kind,
-                folder_path=folder,
-                revision=self.revision,
-                commit_message=message,
-            )
+            at = {"repo_id": self.repo, "repo_type": self.kind, "revision": self.revision}
+            info = self.api.upload_folder(**at, folder_path=folder, commit_message=message)
         return str(info.commit_url)
 
 

@@ -6,8 +6,9 @@ import tempfile
 from pathlib import Path
 
 from prewrite.export.hub import Hub
-from prewrite.generate.command import Outcome, name_of
+from prewrite.generate.command import Outcome
 from prewrite.generate.planning import Plan
+from prewrite.model_folder import name_of
 from prewrite.secrets import hidden
 
 

@@ -7,7 +7,6 @@ import math
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TextIO
 
 from prewrite.engine.spending import Spending
@@ -17,6 +16,7 @@ from prewrite.engine.task_wire import request_body
 from prewrite.errors import UserError
 from prewrite.generate.planning import Plan
 from prewrite.generate.prompts import Prompt
+from prewrite.model_folder import name_of
 from prewrite.rewards import score_completions
 from prewrite.secrets import hidden
 from prewrite.tasks.control_tokens import holds_control_token
@@ -27,7 +27,7 @@ from prewrite.writing import HALVES
 
 logger = logging.getLogger(__name__)
 
-_CUT = "cut by max_tokens"
+_CUT, _FAILED, _NOT_ASKED = "cut by max_tokens", "failed", "not asked, the budget is spent"
 _FORMATS_OF_SFT = {"messages", "prompt", "completion"}  # a row is read by one of them alone
 _CALLS_AHEAD = 16  # times the calls that go at once: so many rows may wait for a slow one before them
 
@@ -38,17 +38,6 @@ class Outcome:
 
     num_rows: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
-    failed: int = 0
-    not_asked: int = 0
-
-
-@dataclass(frozen=True)
-class Completion:
-    """One answer. rewards: by name. left_out: why it is no data; "" = it is."""
-
-    answer: Answer
-    rewards: Mapping[str, float | None]
-    left_out: str
 
 
 def outlook(plan: Plan, missing: int) -> str:
@@ -57,18 +46,16 @@ def outlook(plan: Plan, missing: int) -> str:
     asked = [prompt for prompt in plan.prompts if not prompt.left_out]
     total = len(asked) * plan.samples
     lines = [f"{len(asked):,} prompts x {plan.samples} completions = {total:,} calls of {hidden(settings.model)}"]
-    lines += [
-        f"  {count:,} rows left out: {why}" for why, count in Counter(p.left_out for p in plan.prompts).items() if why
-    ]
+    unasked = Counter(prompt.left_out for prompt in plan.prompts if prompt.left_out)
+    lines += [f"  {count:,} rows left out: {why}" for why, count in unasked.items()]
     if missing < total:
         lines.append(f"  {total - missing:,} are answered already, in {plan.answers}")
     if settings.request_fields.get("max_tokens", "max_tokens") is None:
         lines.append(f"  {missing:,} to be asked; task_model.request_fields leaves their length to the endpoint")
         return "\n".join(lines)
     tokens = missing * settings.max_tokens
-    lines.append(
-        f"  {missing:,} to be asked; they write at most {tokens:,} tokens (max_tokens {settings.max_tokens:,})"
-    )
+    each = f"max_tokens {settings.max_tokens:,}"
+    lines.append(f"  {missing:,} to be asked; they write at most {tokens:,} tokens ({each})")
     if budget.task_output_price:
         lines.append(f"  which cost at most {budget.task_cost(0, tokens):,.2f}; what they read comes on top of that")
     return "\n".join(lines)
@@ -90,10 +77,9 @@ def generate(plan: Plan, missing: int) -> Outcome:
         model = stack.enter_context(_asked(plan, missing) if missing else _nobody(plan))
         try:
             with contextlib.ExitStack() as files:  # closing one of them can fail too
-                out, others = (
-                    files.enter_context(path.open("w", encoding="utf-8", errors=HALVES, newline="\n"))
-                    for path in (plan.out, plan.left_out)
-                )
+                paths = (plan.out, plan.left_out)
+                opened = (path.open("w", encoding="utf-8", errors=HALVES, newline="\n") for path in paths)
+                out, others = map(files.enter_context, opened)
                 bar = files.enter_context(progress_bar(len(plan.prompts), " prompts"))
                 for number, (prompt, answers) in enumerate(_answered(plan, model), start=1):
                     _write(plan, prompt, answers, out, others, outcome)
@@ -112,11 +98,9 @@ def told(plan: Plan, outcome: Outcome) -> str:
     if outcome.left_out:
         why = ", ".join(f"{count:,} {reason}" for reason, count in outcome.left_out.most_common())
         lines.append(f"{outcome.left_out.total():,} left out, in {plan.left_out}: {why}")
-    if outcome.left_out[_CUT]:
-        lines.append(
-            f"--max-tokens {plan.config.task_model.max_tokens} cut {outcome.left_out[_CUT]:,} completions: raise it"
-        )
-    if again := outcome.failed + outcome.not_asked:
+    if num_cut := outcome.left_out[_CUT]:
+        lines.append(f"--max-tokens {plan.config.task_model.max_tokens} cut {num_cut:,} completions: raise it")
+    if again := outcome.left_out[_FAILED] + outcome.left_out[_NOT_ASKED]:
         lines.append(f"calls without an answer: {again:,}; the same command asks them again, and no others")
     return "\n".join(lines)
 
@@ -139,46 +123,36 @@ def _answered(plan: Plan, model: TaskModel) -> Iterator[tuple[Prompt, list[Answe
         yield prompt, model.ask(calls)
 
 
-def _write(
-    plan: Plan, prompt: Prompt, answers: Sequence[Answer], out: TextIO, others: TextIO, outcome: Outcome
-) -> None:
-    row = {
-        str(name): None if is_missing(cell) else cell
-        for name, cell in prompt.row.items()
-        if name not in _FORMATS_OF_SFT
-    }
+def _write(plan: Plan, prompt: Prompt, answers: list[Answer], out: TextIO, others: TextIO, outcome: Outcome) -> None:
+    kept = [(str(name), cell) for name, cell in prompt.row.items() if name not in _FORMATS_OF_SFT]
+    row = {name: None if is_missing(cell) else cell for name, cell in kept}
     asked = request_body(Call(prompt.text), plan.config.task_model, None)["messages"]  # what was sent, to the letter
     if prompt.left_out:
         outcome.left_out[prompt.left_out] += 1
         _line(others, row | {"messages": asked, "generation": {"left_out": prompt.left_out}})
-    for index, one in enumerate(judged(plan, prompt, answers)):
-        answer = one.answer
+    for index, (answer, (rewards, why)) in enumerate(zip(answers, _judged(plan, prompt, answers), strict=True)):
         facts: dict[str, Any] = {"model": name_of(plan.config.task_model.model), "sample": index}
         facts |= {"finish_reason": answer.finish_reason, "prompt_tokens": answer.prompt_tokens}
-        facts |= {"completion_tokens": answer.completion_tokens}
-        if plan.rewards:
-            facts["rewards"] = one.rewards
+        facts |= {"completion_tokens": answer.completion_tokens} | ({"rewards": rewards} if plan.rewards else {})
         said = [] if answer.text is None else [{"role": "assistant", "content": answer.text}]
-        if not one.left_out:
+        if not why:
             outcome.num_rows += 1
             _line(out, row | {"messages": asked + said, "generation": facts})
             continue
-        outcome.left_out[one.left_out] += 1
-        outcome.not_asked += answer.error == BUDGET_SPENT
-        outcome.failed += answer.text is None and answer.error != BUDGET_SPENT
-        facts |= {"left_out": one.left_out, "error": answer.error}
+        outcome.left_out[why] += 1
+        facts |= {"left_out": why, "error": answer.error}
         _line(others, row | {"messages": asked + said, "generation": facts})
 
 
-def judged(plan: Plan, prompt: Prompt, answers: Sequence[Answer]) -> list[Completion]:
-    """A prompt's answers, each with its reward and with why it is no data."""
+def _judged(plan: Plan, prompt: Prompt, answers: Sequence[Answer]) -> list[tuple[Mapping[str, float | None], str]]:
+    """Of each of a prompt's answers its rewards, by name, and why it is no data; "" = it is."""
     seen: set[str] = set()
     reasons = []
     for answer in answers:
         reasons.append(_fault(answer, seen))
         seen.add((answer.text or "").strip())
     texts = {i: answer.text for i, answer in enumerate(answers) if answer.text is not None and not reasons[i]}
-    rewards = _rewards(plan, prompt, texts)
+    rewards = dict(zip(texts, _rewards(plan, prompt, list(texts.values())), strict=True))
     for index in texts:
         reasons[index] = _short_of(plan, rewards[index])
     passing = [index for index, why in enumerate(reasons) if not why]
@@ -187,7 +161,7 @@ def judged(plan: Plan, prompt: Prompt, answers: Sequence[Answer]) -> list[Comple
         chosen = max(passing, key=lambda index: totals[index]) if plan.keep == "best" else passing[0]
         for index in passing:
             reasons[index] = "" if index == chosen else "not chosen among those that pass"
-    return [Completion(answer, rewards.get(i, {}), reasons[i]) for i, answer in enumerate(answers)]
+    return [(rewards.get(index, {}), why) for index, why in enumerate(reasons)]
 
 
 def _short_of(plan: Plan, rewards: Mapping[str, float | None]) -> str:
@@ -202,7 +176,7 @@ def _short_of(plan: Plan, rewards: Mapping[str, float | None]) -> str:
 
 def _fault(answer: Answer, seen: set[str]) -> str:
     if answer.text is None:
-        return "not asked, the budget is spent" if answer.error == BUDGET_SPENT else "failed"
+        return _NOT_ASKED if answer.error == BUDGET_SPENT else _FAILED
     if answer.finish_reason == "length":
         return _CUT
     text = answer.text.strip()
@@ -213,20 +187,13 @@ def _fault(answer: Answer, seen: set[str]) -> str:
     return "empty" if not text else "the same as another completion" if text in seen else ""
 
 
-def _rewards(plan: Plan, prompt: Prompt, texts: Mapping[int, str]) -> dict[int, dict[str, float | None]]:
-    """Every reward of the texts, by the texts' keys."""
-    rewards: dict[int, dict[str, float | None]] = {index: {} for index in texts}
+def _rewards(plan: Plan, prompt: Prompt, texts: list[str]) -> list[dict[str, float | None]]:
+    """Every reward of each text, by name."""
+    scores: dict[str, Sequence[float | None]] = {}
     for name in (reward.name for reward in plan.rewards):
         parameters: dict[str, Any] = dict(plan.config.reward.reward_kwargs.get(name, {}))
-        scores = score_completions(name, list(texts.values()), [dict(prompt.row)] * len(texts), **parameters)
-        for index, score in zip(texts, scores, strict=True):
-            rewards[index][name] = score
-    return rewards
-
-
-def name_of(given: str) -> str:
-    """A model's or a file's name, without the folders of this machine."""
-    return Path(given).name if Path(given).exists() else given
+        scores[name] = score_completions(name, texts, [dict(prompt.row)] * len(texts), **parameters)
+    return [{name: own[index] for name, own in scores.items()} for index in range(len(texts))]
 
 
 def _line(file: TextIO, row: Mapping[str, Any]) -> None:

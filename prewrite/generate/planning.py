@@ -1,7 +1,6 @@
 """What is to be generated, checked before anything is asked."""
 
 import argparse
-import copy
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,30 +8,21 @@ from pathlib import Path
 from typing import Any
 
 from prewrite.config import Config
-from prewrite.config.loading import make_config, read_settings
 from prewrite.errors import UserError
-from prewrite.evaluation.setup import UNREAD
-from prewrite.generate.prompts import (
-    PlacedRow,
-    Prompt,
-    Template,
-    make_prompts,
-    read_data,
-    rows_of_task,
-    without_test_rows,
-)
+from prewrite.evaluation.setup import given_settings, made_config
+from prewrite.generate.prompts import Prompt, Template, make_prompts, read_data, rows_of_task, without_test_rows
 from prewrite.rewards import REWARDS, Reward, as_row, get_reward, score_completions
-from prewrite.tasks.configured import ConfiguredTasks
-from prewrite.tasks.files import require_columns
+from prewrite.tasks.configured import ConfiguredTasks, pool_of
+from prewrite.tasks.examples import PlacedRow
+from prewrite.tasks.files import require_columns, require_rows
 from prewrite.tasks.loading import load_examples
 from prewrite.types import Call
 
 SETTINGS: tuple[tuple[str, type], ...] = (
-    ("num_generations", int), ("temperature", float), ("top_p", float), ("max_tokens", int), ("system_prompt", str),
+    ("samples_per_query", int), ("temperature", float), ("top_p", float), ("max_tokens", int), ("system_prompt", str),
     ("concurrency", int), ("timeout", float), ("max_retries", int),
 )  # fmt: skip
 """Options that stand for settings of `task_model`, and what they are."""
-_OTHER_NAMES = {"num_generations": "samples_per_query"}
 
 
 @dataclass(frozen=True)
@@ -88,11 +78,8 @@ def make_plan(arguments: argparse.Namespace) -> Plan:
                 require_columns(dict(row), reward.columns, where)
             as_row(row, where, reward)
     if arguments.decontaminate:
-        folder = _folder(config)
-        tests = {
-            (task := tasks.get(name)).name: load_examples(task, "test", local_dir=folder)
-            for name in arguments.decontaminate
-        }
+        against = [tasks.get(name) for name in arguments.decontaminate]
+        tests = {task.name: load_examples(task, "test", local_dir=config.data.local_dir) for task in against}
         prompts = without_test_rows(prompts, template.names, tests)
     if all(prompt.left_out for prompt in prompts):
         raise UserError(f"all {len(prompts)} prompts are left out, the first since it is {prompts[0].left_out}")
@@ -104,24 +91,16 @@ def make_plan(arguments: argparse.Namespace) -> Plan:
 
 def _config(arguments: argparse.Namespace) -> Config:
     """The flags over the config's own section; without a config only the task model, and what --set names, is read."""
-    if arguments.model is None and (arguments.base_url or arguments.api_key_env):
-        raise UserError("--base-url and --api-key-env say where a model is served; say which one too, with --model")
-    given = read_settings(arguments.config) if arguments.config else copy.deepcopy(UNREAD)
-    task_model = given.setdefault("task_model", {})
-    if isinstance(task_model, dict):  # all else is told by make_config
-        if arguments.model is not None:
-            names = ("model", "base_url", "api_key_env")
-            task_model.update({name: getattr(arguments, name) for name in names})
-        for name, _ in SETTINGS:
-            if (value := getattr(arguments, name)) is not None:
-                task_model[_OTHER_NAMES.get(name, name)] = value
+    given = given_settings(arguments, arguments.config)
+    task_model = given["task_model"]
+    if isinstance(task_model, dict):  # all else is told by made_config
+        given_here = {name: getattr(arguments, name) for name, _ in SETTINGS}
+        task_model |= {name: value for name, value in given_here.items() if value is not None}
         if not (task_model.get("model") or any("task_model.model" in one for one in arguments.overrides)):
             raise UserError("no model: give --model (and --base-url where it is served), or --config with a task_model")
     if arguments.reward and not arguments.config:
         given["reward"] = {"reward_funcs": list(dict.fromkeys(arguments.reward))}
-    return make_config(
-        given, arguments.overrides, f"config {arguments.config}" if arguments.config else "the command line"
-    )
+    return made_config(given, arguments, arguments.config)
 
 
 def _rows(arguments: argparse.Namespace, config: Config, tasks: ConfiguredTasks) -> list[PlacedRow]:
@@ -129,26 +108,16 @@ def _rows(arguments: argparse.Namespace, config: Config, tasks: ConfiguredTasks)
         return read_data(arguments.data, subset=arguments.subset, split=arguments.split)
     if arguments.subset or arguments.split:
         raise UserError("--subset and --split are of --data; --task takes the task's own train split")
-    task, data = tasks.get(arguments.task), config.data
-    examples = load_examples(
-        task,
-        "train",
-        local_dir=_folder(config),
-        dev_size=data.dev_size,
-        words=(data.min_words, data.max_words),
-        seed=config.seed,
-        empty=data.empty,
-    )
-    return rows_of_task(task, examples)
+    task, size = tasks.get(arguments.task), config.data.dev_size
+    pool = pool_of(task, config)
+    return rows_of_task(task, require_rows(pool[size:], f"{task.name} train", f"dev_size={size} (of {len(pool)} rows)"))
 
 
 def _reward(name: str, least: float, config: Config) -> Reward:
     reward = get_reward(name)
     if reward.asking is not None or "solve" not in reward.objectives:
         fitting = [name for name, known in REWARDS.items() if "solve" in known.objectives]
-        raise UserError(
-            f"--reward {reward.name} scores rewrites, by the task model's answers; take {', '.join(fitting)}"
-        )
+        raise UserError(f"--reward {reward.name} scores rewrites, by a task model; take {', '.join(fitting)}")
     parameters: dict[str, Any] = dict(config.reward.reward_kwargs.get(reward.name, {}))
     score_completions(reward.name, [], [], **parameters)  # which finds their faults
     if least > reward.range[1]:
@@ -169,7 +138,3 @@ def _refuse_out(plan: Plan, data: str | None) -> None:
         raise UserError(f"--out {out}: cannot be written; give a file in a folder that exists and is writable")
     if out.exists() and (not plan.answers.is_file() or (data and Path(data).exists() and out.samefile(data))):
         raise UserError(f"--out {out}: it is there, and was not generated here; give another name")
-
-
-def _folder(config: Config) -> Path | None:
-    return Path(config.data.local_dir) if config.data.local_dir else None

@@ -14,16 +14,14 @@ from jinja2.sandbox import SandboxedEnvironment
 from prewrite.errors import UserError
 from prewrite.plugins import TooSlow, faults_told, template_time
 from prewrite.tasks.base import HubSplit, Task
-from prewrite.tasks.files import is_missing, read_placed_rows, require_rows, shown_text
+from prewrite.tasks.examples import PlacedRow
+from prewrite.tasks.files import is_missing, read_placed_rows, refuse_faults, require_rows, shown_text
 from prewrite.tasks.loading import load_hub_split, overlapping
 from prewrite.tasks.near_copies import near_copies
 from prewrite.types import Example
 
 _FILES = (".jsonl", ".csv", ".parquet")
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
-_FAULTS_TOLD = 5
-
-PlacedRow = tuple[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -44,9 +42,7 @@ def read_data(name: str, *, subset: str | None, split: str | None) -> list[Place
             raise UserError(f"--subset and --split are of data sets on the hub; --data {name} is local")
         return [(f"{name}: {place}", row) for place, row in read_placed_rows(path)]
     if not _HUB_NAME.fullmatch(name):
-        raise UserError(
-            f"--data {name}: there is no such file or folder, and a data set's name on the hub is OWNER/NAME"
-        )
+        raise UserError(f"--data {name}: there is no such file or folder, and a name on the hub is OWNER/NAME")
     there = HubSplit(name, split or "train", config=subset)
     way_out = "Look at --subset and --split, or give a .jsonl, .csv or .parquet file, or a folder of save_to_disk."
     rows = require_rows(load_hub_split(there, way_out), f"--data {name}")
@@ -84,24 +80,17 @@ class Template:
     def fill(self, row: Mapping[str, Any], place: str) -> str:
         """The prompt of a row. Raises UserError, also where it is blank. An empty cell is as undefined as no column."""
         cells = {str(name): cell for name, cell in row.items() if not is_missing(cell)}
-        try:
-            with faults_told(f"--template, {place}"), template_time(f"--template, {place}"):
-                text = self._render(cells)
-        except _Unknown as error:
-            has = ", ".join(cells) or "none"
-            raise UserError(
-                f"--template: {error}. {place} has {has}; for a column that not all rows have, ask first: "
-                "{% if NAME is defined %}"
-            ) from error
+        with faults_told(f"--template, {place}"), template_time(f"--template, {place}"):
+            try:
+                text = self._template.render({"row": cells, **cells})
+            except jinja2.UndefinedError as error:
+                raise UserError(
+                    f"--template: {error}. {place} has {', '.join(cells) or 'none'}; for a column that not all rows "
+                    "have, ask first: {% if NAME is defined %}"
+                ) from error
         if not text.strip():
             raise UserError(f"--template: the prompt of {place} is blank")
         return text
-
-    def _render(self, cells: Mapping[str, Any]) -> str:
-        try:
-            return self._template.render({"row": cells, **cells})
-        except jinja2.UndefinedError as error:
-            raise _Unknown(str(error)) from error
 
 
 def _columns_of_row(parsed: nodes.Template) -> Iterator[str]:
@@ -112,10 +101,6 @@ def _columns_of_row(parsed: nodes.Template) -> Iterator[str]:
                 yield node.attr
             elif isinstance(node.arg, nodes.Const):
                 yield str(node.arg.value)
-
-
-class _Unknown(UserError):
-    """A variable that the row does not have."""
 
 
 def make_prompts(placed: Sequence[PlacedRow], template: Template) -> list[Prompt]:
@@ -133,15 +118,11 @@ def make_prompts(placed: Sequence[PlacedRow], template: Template) -> list[Prompt
             continue
         prompts.append(Prompt(place, row, text, "repeats another prompt" if text in seen else ""))
         seen.add(text)
-    if faults:
-        more = f"\nand {len(faults) - _FAULTS_TOLD} rows more" if len(faults) > _FAULTS_TOLD else ""
-        raise UserError("\n".join(faults[:_FAULTS_TOLD]) + more)
+    refuse_faults(faults)
     return prompts
 
 
-def without_test_rows(
-    prompts: Sequence[Prompt], names: set[str], tests: Mapping[str, Sequence[Example]]
-) -> list[Prompt]:
+def without_test_rows(prompts: list[Prompt], names: set[str], tests: Mapping[str, Sequence[Example]]) -> list[Prompt]:
     """The prompts, those left out whose row stands in a test split, whole or by a third of its runs of 8 words.
 
     names: the columns that the template shows, which are what is compared. tests: by task.

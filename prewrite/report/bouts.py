@@ -37,27 +37,17 @@ def bouts_of(evaluation: Line) -> dict[str, list[Bout]]:
 def _bouts(duels: Sequence[Line]) -> dict[str, list[Bout]]:
     found: dict[str, list[Bout]] = {}
     for kind in ("won", "lost"):
-        lines = [
-            (text(duel.get("where")), line)
-            for duel in duels
-            if isinstance(duel.get(kind), list)
-            for line in duel[kind][:SHOWN_BOUTS]
-            if isinstance(line, dict)
-        ]
-        kept = [
-            Bout(
-                where,
-                text(line.get("text")),
-                _told(line.get("gold")),
-                _told(line.get("initial")),
-                _told(line.get("best")),
-                number(line.get("others_right")),
-            )
-            for where, line in lines[:SHOWN_BOUTS]
-        ]
-        if kept:
-            found[kind] = kept
+        own = [duel for duel in duels if isinstance(duel.get(kind), list)]
+        lines = [(duel, line) for duel in own for line in duel[kind][:SHOWN_BOUTS]]
+        kept = [_bout(duel, line) for duel, line in lines if isinstance(line, dict)]
+        found |= {kind: kept[:SHOWN_BOUTS]} if kept else {}
     return found
+
+
+def _bout(duel: Line, line: Line) -> Bout:
+    gold, initial, best = (_told(line.get(key)) for key in ("gold", "initial", "best"))
+    others = number(line.get("others_right"))
+    return Bout(text(duel.get("where")), text(line.get("text")), gold, initial, best, others)
 
 
 def _told(value: Any) -> str:

@@ -5,7 +5,7 @@ import html
 import itertools
 import textwrap
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from prewrite.report.folder import Line, RunFolder, interval, number
@@ -106,11 +106,8 @@ def health_figures(run: RunFolder) -> list[tuple[str, str, Figure]]:
     )  # fmt: skip
     found = []
     for title, note, percent, keys in wanted:
-        traces = [
-            _line(*run.series(key), colour, name)
-            for (key, name), colour in zip(keys, COLOURS, strict=False)
-            if run.series(key)[0]
-        ]
+        coloured = zip(keys, COLOURS, strict=False)
+        traces = [_line(*run.series(key), colour, name) for (key, name), colour in coloured if run.series(key)[0]]
         if traces:
             found.append((title, note, _with_stages(run, _figure(traces, percent=percent))))
     return found
@@ -126,21 +123,16 @@ def race_figure(ran: Sequence[Candidate]) -> Figure | None:
         ("initial", "--ink", 10, [one for one in ran if one.is_initial]),
         ("best", "--c1", 12, [one for one in ran if one.is_best and not one.is_initial]),
     ):
-        if chosen:
-            traces.append(
-                {
-                    "type": "scatter",
-                    "mode": "markers",
-                    "name": name,
-                    "x": _side_by_side([one.asked for one in chosen]),
-                    "customdata": [one.asked for one in chosen],
-                    "y": [one.estimate for one in chosen],
-                    "error_y": _errors([one.sd for one in chosen], f"{colour}/0.25"),
-                    "marker": {"color": colour, "size": size, "symbol": "diamond" if size > 6 else "circle"},
-                    "text": [label(one.text) for one in chosen],
-                    "hovertemplate": "%{y:.1%} after %{customdata} examples<br>%{text}<extra></extra>",
-                }
-            )
+        if not chosen:
+            continue
+        asked = [one.asked for one in chosen]
+        traces.append({
+            "type": "scatter", "mode": "markers", "name": name, "x": _side_by_side(asked), "customdata": asked,
+            "y": [one.estimate for one in chosen], "error_y": _errors([one.sd for one in chosen], f"{colour}/0.25"),
+            "marker": {"color": colour, "size": size, "symbol": "diamond" if size > 6 else "circle"},
+            "text": [label(one.text) for one in chosen],
+            "hovertemplate": "%{y:.1%} after %{customdata} examples<br>%{text}<extra></extra>",
+        })  # fmt: skip
     figure = _figure(traces, y="estimate", x="examples asked on (log scale)", percent=True)
     figure["layout"]["xaxis"] |= {"type": "log", "tickmode": "array", **_ticks(ran)}
     figure["layout"]["hovermode"] = "closest"
@@ -187,13 +179,12 @@ def reward_comparison(runs: Sequence[RunFolder], *, by_calls: bool) -> Figure | 
     traces = []
     for run, colour in zip(runs, COLOURS * len(runs), strict=False):
         steps, means = run.series("reward_mean")
-        counted, each = run.series("task_calls")
-        calls: Mapping[float, float] = dict(zip(counted, itertools.accumulate(each), strict=True))
+        places = dict(zip(steps, steps, strict=True))
         if by_calls:
-            kept = [(calls[step], mean) for step, mean in zip(steps, smoothed(means), strict=True) if step in calls]
-        else:
-            kept = list(zip(steps, smoothed(means), strict=True))
-        if kept:
+            counted, each = run.series("task_calls")
+            places = dict(zip(counted, itertools.accumulate(each), strict=True))
+        pairs = zip(steps, smoothed(means), strict=True)
+        if kept := [(places[step], mean) for step, mean in pairs if step in places]:
             traces.append(_line([x for x, _ in kept], [y for _, y in kept], colour, label(run.name), width=2.2))
     return _figure(traces, y="reward, running mean", x="task calls" if by_calls else "step") if traces else None
 

@@ -68,10 +68,8 @@ def read_folder(path: Path) -> RunFolder:
     path = path.absolute()
     found = [name for name in (*_LINES, *_WHOLES) if os.path.isfile(path / name)]
     if not found:
-        raise UserError(
-            f"{path}: no run folder; one holds {', '.join((*_LINES, *_WHOLES))}, as train.py writes them to "
-            "output_dir/run_name"
-        )
+        names = ", ".join((*_LINES, *_WHOLES))
+        raise UserError(f"{path}: no run folder; one holds {names}, as train.py writes them to output_dir/run_name")
     run = RunFolder(path)
     for name in _LINES:
         setattr(run, name.partition(".")[0], list(_lines(run, name)))
@@ -81,15 +79,13 @@ def read_folder(path: Path) -> RunFolder:
         setattr(run, name.partition(".")[0], _whole(run, path / name))
     unwritten = [_UNWRITTEN.get(text(run.config.get(key)), ()) for key in ("method", "objective")]
     run.faults = [fault for fault in run.faults if fault.removesuffix(" is missing.") not in sum(unwritten, ())]
-    run.best = {row: entry for row, entry in run.best.items() if _is_entry(entry)}
+    entries = {row: entry for row, entry in run.best.items() if isinstance(entry, dict)}
+    run.best = {row: entry for row, entry in entries.items() if isinstance(entry.get("baseline"), dict)}
     for file in sorted(path.glob("evaluation_*.json")):
         whole = _whole(run, file)
         parts = whole.get("reports")  # of a file of several rows
-        named = (
-            {f"{file.name}, {text(one.get('row'))}": one for one in parts if isinstance(one, dict)}
-            if isinstance(parts, list)
-            else {}
-        )
+        reports = [one for one in parts if isinstance(one, dict)] if isinstance(parts, list) else []
+        named = {f"{file.name}, {text(one.get('row'))}": one for one in reports}
         run.evaluations |= named or {file.name: whole}
     run.name = text(run.config.get("run_name")) or path.name
     return run
@@ -141,10 +137,8 @@ def _lines(run: RunFolder, name: str) -> Iterator[Line]:
         try:
             value = json.loads(line) if line.strip() else None
         except (ValueError, RecursionError):
-            is_cut = index == len(lines) - 1
-            run.faults.append(
-                f"{name}: {'the last line is cut' if is_cut else f'line {index + 1} is no JSON'}; left out."
-            )
+            fault = "the last line is cut" if index == len(lines) - 1 else f"line {index + 1} is no JSON"
+            run.faults.append(f"{name}: {fault}; left out.")
             continue
         if isinstance(value, dict):
             yield value
@@ -162,7 +156,3 @@ def _whole(run: RunFolder, path: Path) -> Line:
         run.faults.append(f"{path.name} is no JSON object; left out.")
         return {}
     return value
-
-
-def _is_entry(entry: Any) -> bool:
-    return isinstance(entry, dict) and isinstance(entry.get("baseline"), dict)

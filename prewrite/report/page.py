@@ -14,6 +14,7 @@ import jinja2
 import plotly.offline
 from markupsafe import Markup, escape
 
+from prewrite.config.changes import flat_settings
 from prewrite.errors import UserError
 from prewrite.report import bouts, figures, story
 from prewrite.report.folder import RunFolder, interval, number, read_folders, text
@@ -54,7 +55,7 @@ def report_page(run: RunFolder) -> str:
         phase_totals=story.phases(run),
         phase_figure=figures.phase_figure(run),
         metrics=figures.small_multiples([run]),
-        settings=story.flat_settings(run.config),
+        settings=flat_settings(run.config),
     )
 
 
@@ -113,10 +114,9 @@ def _duration(value: Any) -> str:
     if known is None:
         return "–"
     minutes, seconds = divmod(round(known), 60)
-    hours, minutes = divmod(minutes, 60)
-    return (
-        f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {seconds:02d} s" if minutes else f"{known:.1f} s"
-    )
+    if minutes >= 60:
+        return f"{minutes // 60} h {minutes % 60:02d} min"
+    return f"{minutes} min {seconds:02d} s" if minutes else f"{known:.1f} s"
 
 
 def _shown(value: Any) -> str:
@@ -137,15 +137,8 @@ def _data(figure: Any) -> Markup:
 def _environment() -> jinja2.Environment:
     loader = jinja2.PackageLoader("prewrite.report")
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    filters = {
-        "percent": _percent,
-        "count": _count,
-        "duration": _duration,
-        "shown": _shown,
-        "data": _data,
-        "breakable": _breakable,
-    }
-    environment.filters |= filters | {"interval": interval, "number": number}
+    environment.filters |= {"percent": _percent, "count": _count, "duration": _duration, "shown": _shown}
+    environment.filters |= {"data": _data, "breakable": _breakable, "interval": interval, "number": number}
     environment.undefined = jinja2.StrictUndefined
     return environment
 

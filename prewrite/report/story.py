@@ -2,10 +2,12 @@
 
 import difflib
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from prewrite.config.changes import flat_settings
 from prewrite.report.folder import Line, RunFolder, interval, number, text
 
 SHOWN_CANDIDATES = 15
@@ -64,21 +66,17 @@ class Candidate:
 
 def claim(entry: Line) -> Claim:
     """Says whether an entry of best.json is proven better than the initial instruction."""
-    test = entry.get("test")
+    test, began = entry.get("test"), "what the last stage began with" if earlier(entry) else "the initial instruction"
     if entry.get("instruction") == entry["baseline"].get("instruction"):
         others = number(entry.get("num_candidates"))
         tried = f"none of {others - 1:.0f} rewrites" if others is not None and others > 2 else "no rewrite"
-        if earlier(entry):
-            return Claim("none", "kept", f"By estimate, {tried} is better than what the last stage began with.")
-        return Claim("none", "initial kept", f"By estimate, {tried} is better than the initial instruction.")
+        badge = "kept" if earlier(entry) else "initial kept"
+        return Claim("none", badge, f"By estimate, {tried} is better than {began}.")
     if not isinstance(test, dict) or number(test.get("p_value")) is None:
-        began = "what the last stage began with" if earlier(entry) else "the initial instruction"
         return Claim("none", "not tested", f"The best rewrite was not tested against {began} (yet).")
     wins, losses, rows = (number(test.get(key)) or 0 for key in ("wins", "losses", "n"))
-    told = (
-        f"On {rows:.0f} held-out examples that no choice had read, {wins:.0f} were won and {losses:.0f} lost "
-        f"(one-sided p {test['p_value']:.2g})."
-    )
+    outcome = f"{wins:.0f} were won and {losses:.0f} lost (one-sided p {test['p_value']:.2g})"
+    told = f"On {rows:.0f} held-out examples that no choice had read, {outcome}."
     if test.get("proven") is True:
         return Claim("good", "better, proven", told)
     return Claim("open", "not proven", f"{told} That is within noise: nothing to deploy yet.")
@@ -124,20 +122,15 @@ def lineage(run: RunFolder, entry: Line) -> list[Ancestor]:
     texts = [initial, *reversed(chain)]
     ancestors = []
     for before, one in zip(["", *texts], texts, strict=False):
-        line, known = first.get(one), rewards.get(one, [])
+        line, known = first.get(one, {}), rewards.get(one, [])
+        step, mean = number(line.get("step")), sum(known) / len(known) if known else None
         note = "" if line or one == initial else _sampled(judged.get(one, {}))
         if one in begun and one not in (initial, best):
-            note = f"{note or f'written in step {_step(line):.0f}'}; the next stage began with it"
-        ancestors.append(
-            Ancestor(
-                one,
-                differences(before, one)[1] if before else [(one, False)],
-                number(line.get("step")) if line else None,
-                sum(known) / len(known) if known else None,
-                len(known),
-                "the initial instruction" if one == initial else note,
-            )
-        )
+            note = f"{note or f'written in step {step or 0:.0f}'}; the next stage began with it"
+        if one == initial:
+            note = "the initial instruction"
+        pieces = differences(before, one)[1] if before else [(one, False)]
+        ancestors.append(Ancestor(one, pieces, step, mean, len(known), note))
     return ancestors
 
 
@@ -153,10 +146,6 @@ def _sampled(look: Line) -> str:
     step = number(look.get("step"))
     after = "" if step is None else f", after step {step:.0f}"
     return f"{how}{after}: a rewrite of what its stage began with"
-
-
-def _step(line: Line | None) -> float:
-    return (number(line.get("step")) if line else None) or 0
 
 
 def stages(entry: Line) -> list[tuple[int, Line, Claim]]:
@@ -185,20 +174,13 @@ def candidates(run: RunFolder, row: str, entry: Line) -> list[Candidate]:
         if number(line.get("estimate")) is not None and number(line.get("sd")) is not None:
             lines[text(line.get("rewrite"))] = line
     ordered = sorted(lines.items(), key=lambda item: -item[1]["estimate"])
-    return [
-        Candidate(
-            rank,
-            rewrite,
-            asked_on(line),
-            number(line.get("score")),
-            interval(line.get("interval")),
-            line["estimate"],
-            line["sd"],
-            rewrite == entry["baseline"].get("instruction"),
-            rewrite == entry.get("instruction"),
-        )
-        for rank, (rewrite, line) in enumerate(ordered, 1)
-    ]
+    initial, best = entry["baseline"].get("instruction"), entry.get("instruction")
+    found = []
+    for rank, (rewrite, line) in enumerate(ordered, 1):
+        score, ends = number(line.get("score")), interval(line.get("interval"))
+        chosen = (rewrite == initial, rewrite == best)
+        found.append(Candidate(rank, rewrite, asked_on(line), score, ends, line["estimate"], line["sd"], *chosen))
+    return found
 
 
 def rounds(run: RunFolder, row: str, entry: Line) -> list[tuple[int, int]]:
@@ -221,9 +203,8 @@ def duels(run: RunFolder, row: str, entry: Line) -> list[Duel]:
         if best is initial or not isinstance(best, list) or not isinstance(initial, list):
             continue
         kinds = {(True, True): "both", (True, False): "won", (False, True): "lost", (False, False): "neither"}
-        cells = [
-            kinds[a, b] for a, b in zip(best, initial, strict=False) if isinstance(a, bool) and isinstance(b, bool)
-        ]
+        pairs = zip(best, initial, strict=False)
+        cells = [kinds[a, b] for a, b in pairs if isinstance(a, bool) and isinstance(b, bool)]
         if cells:
             found.append(Duel(where, cells))
     return found
@@ -241,14 +222,12 @@ def spending(run: RunFolder) -> list[tuple[str, float]]:
 
     A later stage has the answers of an earlier one again, unasked.
     """
-    looks: dict[tuple[Any, str], int] = {}
-    races: dict[tuple[Any, str], int] = {}
-    tests: dict[tuple[Any, str], int] = {}
+    looks, races, tests = (defaultdict[tuple[str, str], int](int) for _ in range(3))
     purposes = {"initial": looks, "kept": looks, "greedy": looks, "sampled": looks, "race": races, "test": tests}
     for line in run.dev:
         key, role = (text(line.get("row")), text(line.get("rewrite"))), text(line.get("role"))
         if role in purposes:
-            purposes[role][key] = max(purposes[role].get(key, 0), asked_on(line))
+            purposes[role][key] = max(purposes[role][key], asked_on(line))
     race = sum(max(0, asked - looks.get(key, 0)) for key, asked in races.items())
     look, test = sum(looks.values()), sum(tests.values())
     total = number(run.totals.get("task_calls")) or sum(run.series("task_calls")[1])
@@ -258,11 +237,9 @@ def spending(run: RunFolder) -> list[tuple[str, float]]:
 
 def phases(run: RunFolder) -> list[tuple[str, float]]:
     """(phase, seconds) over all steps; what the phases do not name is "other"."""
-    seconds = {
-        key.partition("/")[2]: sum(run.series(key)[1]) for key in metric_names([run]) if key.startswith("seconds/")
-    }
-    whole = seconds.pop("step", 0.0)
-    rest = whole - sum(seconds.values())
+    keys = [key for key in metric_names([run]) if key.startswith("seconds/")]
+    seconds = {key.removeprefix("seconds/"): sum(run.series(key)[1]) for key in keys}
+    rest = seconds.pop("step", 0.0) - sum(seconds.values())
     return [*((phase, spent) for phase, spent in seconds.items() if spent), *([("other", rest)] if rest > 0 else [])]
 
 
@@ -270,17 +247,6 @@ def metric_names(runs: Iterable[RunFolder]) -> list[str]:
     """Every metric that has a number in any step, in the order of the files."""
     keys = (key for run in runs for line in run.metrics for key, value in line.items() if number(value) is not None)
     return [key for key in dict.fromkeys(keys) if key not in ("step", "stage")]
-
-
-def flat_settings(config: Line) -> dict[str, Any]:
-    """A config as section.key: value."""
-    flat: dict[str, Any] = {}
-    for section, part in config.items():
-        if isinstance(part, dict):
-            flat |= {f"{section}.{key}": value for key, value in part.items()}
-        else:
-            flat[section] = part
-    return flat
 
 
 def differing_settings(runs: Sequence[RunFolder]) -> list[tuple[str, list[Any]]]:

@@ -51,26 +51,20 @@ class Console:
 def step_line(metrics: Mapping[str, Any], total_steps: int) -> str:
     """A step in one line: reward, what the optimizer did, health of the sampler, seconds of each phase; in SFT, which
     has an epoch, without reward and sampler."""
+
+    def said(word: str, key: str, digits: int = 3) -> str:
+        return f"{word} {_number(metrics.get(key), digits)}"
+
     parts = [f"step {metrics['step']:>{len(str(total_steps))}}/{total_steps}"]
+    update = [said("loss", "loss", 4), said("grad", "grad_norm", 2)]
+    update += [said("kl", "kl", 4)] if metrics.get("kl") is not None else []
     if "epoch" in metrics:
-        parts.append(f"epoch {_number(metrics['epoch'], 2)}")
+        parts += [said("epoch", "epoch", 2), *update, said("entropy", "entropy", 2), said("tokens", "tokens", 0)]
     else:
-        parts.append(
-            f"reward {_number(metrics.get('reward_mean'))} ±{_number(metrics.get('reward_std'))}"
-            f" max {_number(metrics.get('reward_max'))}"
-        )
-    parts += [f"loss {_number(metrics.get('loss'), 4)}", f"grad {_number(metrics.get('grad_norm'), 2)}"]
-    if metrics.get("kl") is not None:
-        parts.append(f"kl {_number(metrics['kl'], 4)}")
-    if "epoch" in metrics:
-        parts += [f"entropy {_number(metrics.get('entropy'), 2)}", f"tokens {_number(metrics.get('tokens'), 0)}"]
-    else:
-        parts += [
-            f"clip {_number(metrics.get('clip_low'))}/{_number(metrics.get('clip_high'))}",
-            f"entropy {_number(metrics.get('entropy'), 2)}",
-            f"gap {_number(metrics.get('sampler_gap'))}",
-            f"length {_number(metrics.get('completion_length_mean'), 0)}",
-        ]
+        deviation, clip_high = (_number(metrics.get(key)) for key in ("reward_std", "clip_high"))
+        parts.append(f"{said('reward', 'reward_mean')} ±{deviation} {said('max', 'reward_max')}")
+        parts += [*update, f"{said('clip', 'clip_low')}/{clip_high}", said("entropy", "entropy", 2)]
+        parts += [said("gap", "sampler_gap"), said("length", "completion_length_mean", 0)]
     if metrics.get("flat_groups"):
         parts.append(f"flat {metrics['flat_groups']:.0%}")
     if metrics.get("carried_answers"):
@@ -102,11 +96,10 @@ def outcome(best: Mapping[str, Any], spent: Mapping[str, str], run_folder: str) 
         command = f"python evaluate.py --prompts {run_folder}/log.jsonl --task {entry['task']}"
         flattered = f"chosen among {entry['num_candidates']} on these examples, which flatters its score"
         lines.append(f"  {flattered}; measure it: {command}")
-    if len(best) > 1 and all(one["score"] is not None for entry in best.values() for one in (entry, entry["baseline"])):
-        initial, found = (
-            sum(one["score"] for one in of) / len(best)
-            for of in ([entry["baseline"] for entry in best.values()], best.values())
-        )
+    before = [entry["baseline"]["score"] for entry in best.values()]
+    after = [entry["score"] for entry in best.values()]
+    if len(best) > 1 and None not in (*before, *after):
+        initial, found = sum(before) / len(best), sum(after) / len(best)
         lines.append(f"mean of {len(best)} rows on dev: initial {initial:.3f}, best {found:.3f}")
     return "\n".join(lines)
 

@@ -62,10 +62,8 @@ class Journal:
 
     def set_aside(self) -> Path:
         """Renames the folder to the first free NAME.old-N, and says so. Nothing in it is touched."""
-        numbers = itertools.count(1)
-        target = next(
-            path for n in numbers if not (path := self.folder.with_name(f"{self.folder.name}.old-{n}")).exists()
-        )
+        names = (self.folder.with_name(f"{self.folder.name}.old-{n}") for n in itertools.count(1))
+        target = next(path for path in names if not path.exists())
         os.replace(self.folder, target)
         print(f"the earlier run now lies in {target}", flush=True)
         return target
@@ -86,9 +84,7 @@ class Journal:
         """Takes out every line that came after `sizes`, and what an end of the run wrote. UserError where one lacks."""
         for name, size in self.sizes().items():
             if size < sizes[name]:
-                raise UserError(
-                    f"{self.folder / name} has {size} bytes, and {sizes[name]} when the checkpoint was made"
-                )
+                raise UserError(f"{self.folder / name} has {size} bytes, and had {sizes[name]} at the checkpoint")
         with self._faults_told():
             for name, size in sizes.items():
                 if (self.folder / name).exists():
@@ -164,14 +160,12 @@ class Journal:
     def write_best(self, best: Mapping[str, Any]) -> None:
         """The best instruction a task so far, into best.json, whole or not at all."""
         self.best = best
-        with self._faults_told():
-            write_whole(self.folder / "best.json", _json(best, indent=2) + "\n")
+        self._write("best.json", best)
         self._tell("log_best", plain(best))
 
     def write_task_model(self, facts: Mapping[str, Any]) -> None:
         """How the task model is asked, as its probe found it, into task_model.json."""
-        with self._faults_told():
-            write_whole(self.folder / "task_model.json", _json(facts, indent=2) + "\n")
+        self._write("task_model.json", facts)
 
     def write_wins_losses(self, duels: Sequence[Mapping[str, Any]]) -> None:
         """An object a row and place (test, race), into wins_losses.jsonl: where best and initial instruction differ.
@@ -186,8 +180,11 @@ class Journal:
 
     def write_totals(self, totals: Mapping[str, Any]) -> None:
         """What the whole run cost, into totals.json, at its end."""
+        self._write("totals.json", totals)
+
+    def _write(self, name: str, content: Mapping[str, Any]) -> None:
         with self._faults_told():
-            write_whole(self.folder / "totals.json", _json(totals, indent=2) + "\n")
+            write_whole(self.folder / name, _json(content, indent=2) + "\n")
 
     def _append(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         path = self.folder / name

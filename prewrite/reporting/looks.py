@@ -32,10 +32,8 @@ def look_table(looks: Sequence[Look]) -> str:
         lines.append("  ".join([f"{'step':>6}", *(f"{name:>6}" for name in names)]))
         for label, values in [*rows, ("gain", gains)]:
             sign = "+" if label == "gain" else ""
-            cells = [
-                f"{'-' if value is None else format(value, sign + '.3f'):>{max(6, len(name))}}"
-                for name, value in zip(names, values, strict=True)
-            ]
+            shown = ["-" if value is None else format(value, f"{sign}.3f") for value in values]
+            cells = [cell.rjust(max(6, len(name))) for name, cell in zip(names, shown, strict=True)]
             lines.append("  ".join([f"{label:>6}", *cells]))
     return "\n".join(lines)
 

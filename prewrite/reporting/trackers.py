@@ -10,38 +10,17 @@ import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from prewrite.config import Config
 from prewrite.errors import UserError
 
 ROLLOUT_COLUMNS = ("step", "dataset_name", "instruction", "rewrite", "reward", "advantage")
-_PACKAGES = {"tensorboard": "tensorboard", "wandb": "wandb"}
-
-
-class Tracker(Protocol):
-    """What the journal tells a mirror."""
-
-    def log_step(self, metrics: Mapping[str, Any]) -> None:
-        """A line of metrics.jsonl."""
-        ...
-
-    def log_rollouts(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Some lines of log.jsonl, of one batch."""
-        ...
-
-    def log_best(self, best: Mapping[str, Any]) -> None:
-        """best.json."""
-        ...
-
-    def close(self) -> None:
-        """The run ends, or is broken off."""
-        ...
 
 
 def refuse_missing_trackers(config: Config) -> None:
     """UserError where `report_to` names a package that is not installed; loads none of them."""
-    missing = [name for name in config.tracking.report_to if importlib.util.find_spec(_PACKAGES[name]) is None]
+    missing = [name for name in config.tracking.report_to if importlib.util.find_spec(name) is None]
     if missing:
         raise UserError(
             f"tracking.report_to: {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed here: "
@@ -49,7 +28,7 @@ def refuse_missing_trackers(config: Config) -> None:
         )
 
 
-def open_trackers(config: Config, folder: Path, *, resumed: bool) -> list[Tracker]:
+def open_trackers(config: Config, folder: Path, *, resumed: bool) -> "list[Tracker]":
     """A tracker for each name in `report_to`. Raises UserError where one cannot start."""
     return [_OPENERS[name](config, folder, resumed) for name in dict.fromkeys(config.tracking.report_to)]
 
@@ -66,21 +45,25 @@ class TensorBoard:
         self._writer: Any = None if resumed else self._open(self._folder)
 
     def log_step(self, metrics: Mapping[str, Any]) -> None:
+        """A line of metrics.jsonl."""
         step = int(metrics["step"])
         for key, value in _numbers(metrics).items():
             self._at(step).add_scalar(key, value, step)
         self._at(step).flush()
 
     def log_rollouts(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Some lines of log.jsonl, of one batch."""
         lines = [f"| {' | '.join(ROLLOUT_COLUMNS)} |", "|" + " --- |" * len(ROLLOUT_COLUMNS)]
         lines += [f"| {' | '.join(_cell(row.get(column)) for column in ROLLOUT_COLUMNS)} |" for row in rows]
         self._at(step).add_text("rollouts", "\n".join(lines), step)
 
     def log_best(self, best: Mapping[str, Any]) -> None:
+        """best.json."""
         for name, entry in best.items():
             self._at(0).add_text(f"best/{name}", _cell(entry["instruction"]), entry["step"])
 
     def close(self) -> None:
+        """The run ends, or is broken off."""
         if self._writer is not None:
             self._writer.close()
 
@@ -91,8 +74,8 @@ class TensorBoard:
 
 
 class WeightsAndBiases:
-    """Metrics by step, a table of rollouts a batch, the best instructions in the summary. One id a run folder, so that
-    a resumed run goes on where it was."""
+    """As TensorBoard: a table of rollouts a batch, the best instructions in the summary. One id a run folder, so that a
+    resumed run goes on where it was."""
 
     def __init__(self, config: Config, folder: Path, resumed: bool):
         import wandb  # pyright: ignore[reportMissingImports]  # optional
@@ -138,10 +121,8 @@ class WeightsAndBiases:
         self._run.finish()
 
 
-_OPENERS: Mapping[str, Callable[[Config, Path, bool], Tracker]] = {
-    "tensorboard": TensorBoard,
-    "wandb": WeightsAndBiases,
-}
+Tracker = TensorBoard | WeightsAndBiases
+_OPENERS: Mapping[str, type[Tracker]] = {"tensorboard": TensorBoard, "wandb": WeightsAndBiases}
 
 
 def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:

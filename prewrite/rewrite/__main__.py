@@ -8,33 +8,30 @@ from pathlib import Path
 
 from prewrite.errors import UserError
 from prewrite.secrets import ArgumentParser, positive
-from prewrite.terminal import quiet_environment
+from prewrite.terminal import exit_code, quiet_environment
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code: 0, 2 for a fault of the user's (one message on stderr), 130 after Ctrl-C."""
+    """The exit code, as `prewrite.terminal.exit_code` says."""
     parsed = _parse(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     quiet_environment()
-    try:
-        from prewrite.rewrite.command import as_jsonl, rewrite, told
-        from prewrite.writing import write_whole
+    interrupted = "interrupted; nothing was written"
+    return exit_code("python -m prewrite.rewrite", lambda: _rewrite(parsed), interrupted=interrupted)
 
-        written = rewrite(parsed)
-        try:
-            write_whole(parsed.out, as_jsonl(written))
-        except OSError as error:
-            raise UserError(f"{parsed.out} could not be written ({error})") from error
-        encoding = sys.stdout.encoding or "utf-8"
-        print(told(written).encode(encoding, "backslashreplace").decode(encoding))
-        print(f"\nwritten: {parsed.out}")
-    except UserError as error:
-        print(f"python -m prewrite.rewrite: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("python -m prewrite.rewrite: interrupted; nothing was written", file=sys.stderr)
-        return 130
-    return 0
+
+def _rewrite(parsed: argparse.Namespace) -> None:
+    from prewrite.rewrite.command import as_jsonl, rewrite, told
+    from prewrite.writing import write_whole
+
+    written = rewrite(parsed)
+    try:
+        write_whole(parsed.out, as_jsonl(written))
+    except OSError as error:
+        raise UserError(f"{parsed.out} could not be written ({error})") from error
+    encoding = sys.stdout.encoding or "utf-8"
+    print(told(written).encode(encoding, "backslashreplace").decode(encoding))
+    print(f"\nwritten: {parsed.out}")
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -44,19 +41,14 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         epilog="The meta-instruction, lengths and temperature are those of --config, else of the run that the "
         "checkpoint lies in, else the defaults. The rewriter is the policy; the task model is not asked.",
     )
-    parser.add_argument("--rewriter", required=True, metavar="CKPT", help="runs/NAME/checkpoints/step_N, or any model")
-    parser.add_argument(
-        "--instructions",
-        required=True,
-        metavar="FILE|TEXT",
-        help="a .jsonl, .csv or .parquet file with the column `instruction`, or one instruction as it is",
-    )
-    parser.add_argument("--samples", type=positive, metavar="K", help="K sampled rewrites each (default: a greedy one)")
-    parser.add_argument("--config", type=Path, metavar="FILE", help="a config, for its policy and rollout settings")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="key=value", dest="overrides", help="in the config"
-    )
-    parser.add_argument("--out", type=Path, default=Path("rewrites.jsonl"), metavar="FILE", help="(rewrites.jsonl)")
+    add = parser.add_argument
+    add("--rewriter", required=True, metavar="CKPT", help="runs/NAME/checkpoints/step_N, or any model")
+    rows = "a .jsonl, .csv or .parquet file with the column `instruction`, or one instruction as it is"
+    add("--instructions", required=True, metavar="FILE|TEXT", help=rows)
+    add("--samples", type=positive, metavar="K", help="K sampled rewrites each (default: a greedy one)")
+    add("--config", type=Path, metavar="FILE", help="a config, for its policy and rollout settings")
+    add("--set", action="append", default=[], metavar="key=value", dest="overrides", help="in the config")
+    add("--out", type=Path, default=Path("rewrites.jsonl"), metavar="FILE", help="(rewrites.jsonl)")
     return parser.parse_args(arguments)
 
 

@@ -4,10 +4,9 @@ import argparse
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from prewrite.asking import MINI_BATCH
 from prewrite.asking.cleaning import clean_rewrite
@@ -51,14 +50,20 @@ def rewrite(arguments: argparse.Namespace) -> list[Written]:
     quiet_libraries()
     counts = [arguments.samples or 1] * len(rows)
     dtype, runs_its_code = DTYPES[policy.dtype], policy.trust_remote_code
-    with whole_model("--rewriter", policy.model, dtype=dtype, trust_remote_code=runs_its_code) as folder:
+    with contextlib.ExitStack() as stack:
+        whole = whole_model("--rewriter", policy.model, dtype=dtype, trust_remote_code=runs_its_code)
+        folder = stack.enter_context(whole)
         refuse_no_model("--rewriter", folder)
         if os.path.isdir(folder) and not any(any(Path(folder).glob(weights)) for weights in _WEIGHTS):
             raise UserError(f"--rewriter {folder!r} holds no weights; the rule: a folder with one of {_WEIGHTS}")
         policy = policy.model_copy(update={"model": folder})
         requests = build_requests(rows, tokenizer := load_tokenizer(policy), rollout)
-        with _sampler(policy, rollout, tokenizer, seed, arguments.rewriter) as sampler:
-            samples = sampler.sample(requests, counts, greedy=arguments.samples is None)
+        world = distributed.start()
+        stack.callback(distributed.stop)
+        print(f"loading the rewriter, {arguments.rewriter}, into a vLLM engine, about a minute", flush=True)
+        sampler = Sampler(policy, rollout, tokenizer, world, seed=seed)
+        stack.callback(sampler.close)
+        samples = sampler.sample(requests, counts, greedy=arguments.samples is None)
     return [_written(row, own, rollout.meta_instruction) for row, own in zip(rows, samples, strict=True)]
 
 
@@ -77,21 +82,14 @@ def rewrite_prompts(rewriter: str, prompts: Path) -> Path:
 
 def as_jsonl(written: Sequence[Written]) -> str:
     """A line a rewrite, under the key that `evaluate.py --prompts` reads in a list. UserError where there is none."""
-    lines = [
-        {"instruction": text, "rewrite_of": one.row.instruction}
-        | {
-            key: value
-            for key in ("dataset_name", "subject", "level", "tags")
-            if (value := getattr(one.row, key)) and value != NO_TASK
-        }
-        for one in written
-        for text in one.rewrites
-    ]
+    lines = []
+    for one in written:
+        known = {key: getattr(one.row, key) for key in ("dataset_name", "subject", "level", "tags")}
+        known = {key: value for key, value in known.items() if value and value != NO_TASK}
+        lines += [{"instruction": text, "rewrite_of": one.row.instruction} | known for text in one.rewrites]
     if not lines:
-        raise UserError(
-            "none of the completions holds a rewrite: all are empty, or cut at rollout.max_completion_length. Raise "
-            "that (--set), or look whether the model thinks first (rollout.chat_template_kwargs)"
-        )
+        way_out = "raise that (--set), or look whether the model thinks first (rollout.chat_template_kwargs)"
+        raise UserError(f"none of the completions holds a rewrite: empty, or cut at max_completion_length; {way_out}")
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 
@@ -111,9 +109,7 @@ def _rows(given: str) -> list[InstructionRow]:
         if not given.strip():
             raise UserError("--instructions: the text is empty; give an instruction, or a file of them")
         if os.path.exists(path):
-            raise UserError(
-                f"--instructions {given!r} is there, and no {', '.join(_LISTS)} file: is it meant as a text?"
-            )
+            raise UserError(f"--instructions {given!r} is there, and no {', '.join(_LISTS)} file: is it a text?")
         return [instruction_row({"instruction": given.strip(), "dataset_name": NO_TASK}, "--instructions")]
     return read_instruction_rows(path, default_task=NO_TASK)
 
@@ -130,19 +126,6 @@ def _settings(arguments: argparse.Namespace) -> tuple[PolicySettings, RolloutSet
     # One process and a few texts: no other rank to share an engine with, nothing to make room for, no time to compile.
     alone = {"vllm_tensor_parallel_size": 1, "sleep_level": 0, "enforce_eager": True}
     return policy.model_copy(update={"model": arguments.rewriter}), rollout.model_copy(update=alone), seed
-
-
-@contextlib.contextmanager
-def _sampler(
-    policy: PolicySettings, rollout: RolloutSettings, tokenizer: Any, seed: int, name: str
-) -> Iterator[Sampler]:
-    world = distributed.start()
-    with contextlib.ExitStack() as stack:
-        stack.callback(distributed.stop)
-        print(f"loading the rewriter, {name}, into a vLLM engine, about a minute", flush=True)
-        sampler = Sampler(policy, rollout, tokenizer, world, seed=seed)
-        stack.callback(sampler.close)
-        yield sampler
 
 
 def _written(row: InstructionRow, samples: Sequence[Sample], meta_instruction: str) -> Written:

@@ -6,15 +6,14 @@ from collections.abc import Iterable, Sequence
 from prewrite.errors import UserError, did_you_mean
 from prewrite.tasks.ag_news import AG_NEWS
 from prewrite.tasks.aime import AIME24, AIME25
-from prewrite.tasks.arithmetic import ARITHMETIC
 from prewrite.tasks.base import Task
 from prewrite.tasks.boolq import BOOLQ
+from prewrite.tasks.embedded import ARITHMETIC, SENTIMENT
 from prewrite.tasks.gpqa_diamond import GPQA_DIAMOND
 from prewrite.tasks.gsm8k import GSM8K
 from prewrite.tasks.math500 import MATH_500
 from prewrite.tasks.nq_open import NQ_OPEN
 from prewrite.tasks.numina_math_tir import NUMINA_MATH_TIR
-from prewrite.tasks.sentiment import SENTIMENT
 from prewrite.tasks.sst2 import SST2
 from prewrite.tasks.super_glue import CB, COPA
 

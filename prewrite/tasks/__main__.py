@@ -10,6 +10,7 @@ from prewrite.secrets import ArgumentParser
 from prewrite.tasks import TASKS
 from prewrite.tasks.base import Source
 from prewrite.tasks.check import check
+from prewrite.terminal import table_lines
 
 
 def _origin(source: Source) -> str:
@@ -46,21 +47,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def print_table() -> None:
     """A line a task."""
     header = ("task", "kind", "labels", "train and dev (hub)", "test", "local files", "licence")
-    rows = [header] + [
-        (
-            task.name,
-            task.kind,
-            ", ".join(task.labels) or "-",
-            _origin(task.train),
-            task.test.label,
-            ", ".join(dict.fromkeys((*task.train.files, *task.test.files))),
-            task.licence,
-        )
-        for task in TASKS.values()
-    ]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    rows: list[tuple[str, ...]] = [header]
+    for task in TASKS.values():
+        labels, files = ", ".join(task.labels) or "-", ", ".join(dict.fromkeys((*task.train.files, *task.test.files)))
+        rows.append((task.name, task.kind, labels, _origin(task.train), task.test.label, files, task.licence))
+    print("\n".join(table_lines(rows)))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,6 @@
 """AIME 2024 and 2025, both parts of each; train and dev are the problems of the years up to 2023."""
 
-from prewrite.tasks.base import HubSplit, RawRow, Source, Task
-
-_INSTRUCTION = "Solve the math problem step by step. The answer is an integer from 0 to 999. Put it in \\boxed{}."
+from prewrite.tasks.base import HubSplit, RawRow, RowReader, Source, Task
 
 
 def _read_earlier_years(row: RawRow) -> RawRow | None:
@@ -26,36 +24,22 @@ _EARLIER_YEARS = Source(
     _read_earlier_years,
 )
 
-AIME24 = Task(
-    name="aime24",
-    aliases=("aime2024",),
-    kind="math",
-    fields={"problem": "Problem"},
-    target="answer",
-    default_instruction=_INSTRUCTION,
-    train=_EARLIER_YEARS,
-    test=Source(
-        "aime2024_test (I and II, 30 problems)",
-        (HubSplit("HuggingFaceH4/aime_2024", "train"),),
-        ("aime2024_test.jsonl",),
-        _read_2024,
-    ),
-    licence="problems (c) MAA",
-)
 
-AIME25 = Task(
-    name="aime25",
-    aliases=("aime2025",),
-    kind="math",
-    fields={"problem": "Problem"},
-    target="answer",
-    default_instruction=_INSTRUCTION,
-    train=_EARLIER_YEARS,
-    test=Source(
-        "aime2025_test (I and II, 30 problems)",
-        tuple(HubSplit("opencompass/AIME2025", "test", config=f"AIME2025-{part}") for part in ("I", "II")),
-        ("aime2025_I_test.jsonl", "aime2025_II_test.jsonl"),
-        _read_2025,
-    ),
-    licence="problems (c) MAA",
-)
+def _aime(year: int, hub: tuple[HubSplit, ...], files: tuple[str, ...], read_hub: RowReader) -> Task:
+    return Task(
+        name=f"aime{year % 100}",
+        aliases=(f"aime{year}",),
+        kind="math",
+        fields={"problem": "Problem"},
+        target="answer",
+        default_instruction="Solve the math problem step by step. The answer is an integer from 0 to 999. "
+        "Put it in \\boxed{}.",
+        train=_EARLIER_YEARS,
+        test=Source(f"aime{year}_test (I and II, 30 problems)", hub, files, read_hub),
+        licence="problems (c) MAA",
+    )
+
+
+_HUB_2025 = tuple(HubSplit("opencompass/AIME2025", "test", config=f"AIME2025-{part}") for part in ("I", "II"))
+AIME24 = _aime(2024, (HubSplit("HuggingFaceH4/aime_2024", "train"),), ("aime2024_test.jsonl",), _read_2024)
+AIME25 = _aime(2025, _HUB_2025, ("aime2025_I_test.jsonl", "aime2025_II_test.jsonl"), _read_2025)

@@ -11,13 +11,12 @@ from prewrite.config import DataSettings
 from prewrite.errors import UserError
 from prewrite.tasks.base import HubSplit
 from prewrite.tasks.examples import PlacedRow
-from prewrite.tasks.files import is_missing, read_placed_rows, require_rows
+from prewrite.tasks.files import is_missing, read_placed_rows, refuse_faults, require_rows
 from prewrite.tasks.loading import load_hub_split
 from prewrite.writing import has_half_character
 
 log = logging.getLogger(__name__)
 
-NUM_TOLD = 12  # faults in one message
 NO_REWRITES = (
     "a run that wrote no rewrites, as one of solving: give a run of rewriting, or a file of rows (python -m "
     "prewrite.generate makes one of a model's right answers)"
@@ -59,10 +58,8 @@ def read_chats(path: Path, data: DataSettings) -> list[Chat]:
 def read_hub_chats(split: HubSplit, data: DataSettings) -> list[Chat]:
     """The chats of a split on the hub. Raises UserError with every row's fault, and where it cannot be loaded."""
     where = f"{split.dataset}{f'/{split.config}' if split.config else ''}:{split.split}"
-    way_out = "Without the hub, set data.chats to a file of its rows"
-    return chats_of(
-        [(f"{where}: row {number}", row) for number, row in enumerate(load_hub_split(split, way_out), start=1)], data
-    )
+    rows = load_hub_split(split, "Without the hub, set data.chats to a file of its rows")
+    return chats_of([(f"{where}: row {number}", row) for number, row in enumerate(rows, start=1)], data)
 
 
 def chats_of(rows: Sequence[PlacedRow], data: DataSettings) -> list[Chat]:
@@ -80,13 +77,6 @@ def chats_of(rows: Sequence[PlacedRow], data: DataSettings) -> list[Chat]:
         log.warning("data.empty drop: %d of %d rows left out; the first: %s", len(empty), len(rows), empty[0])
         require_rows(chats, empty[0].partition(": ")[0], "data.empty drop")
     return chats
-
-
-def refuse_faults(faults: Sequence[str]) -> None:
-    """UserError with the faults of rows, as far as one message can hold them."""
-    if faults:
-        more = [f"and {len(faults) - NUM_TOLD} faults more."] if len(faults) > NUM_TOLD else []
-        raise UserError("\n".join([*faults[:NUM_TOLD], *more]))
 
 
 def chat_of(row: Any, where: str) -> Chat:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from prewrite.config import Config, DataSettings
-from prewrite.config.data import HubSettings
 from prewrite.errors import UserError
 from prewrite.grading import grade_math
 from prewrite.model_folder import refuse_no_model
@@ -40,16 +39,21 @@ def check(config: Config) -> tuple[list[str], list[str]]:
     for path in filter(None, (config.data.chats, config.data.eval_chats)):
         if said := tried(lambda path=path: _chats_told(Path(path), config.data)):
             told.append(said)
-    for split in _hub_splits(config.data.hub):
+    hub = config.data.hub
+    names = [name for name in (hub.split, hub.test_split) if name] if hub else []
+    for split in [HubSplit(hub.dataset, name, hub.config, hub.revision) for name in names] if hub else []:
         if chats := tried(lambda split=split: read_hub_chats(split, config.data)):
             told.append(f"{split.dataset}:{split.split}: {len(chats)} chats")
-    found = tried(lambda: instruction_rows(config))
-    rows, tasks = found or ([], {})
+    rows, tasks = tried(lambda: instruction_rows(config)) or ([], {})
     least_train = config.reward.examples_per_rewrite if config.asks_task_model else 1
     for name, task in tasks.items():
         own = [row for row in rows if row.dataset_name == name]
         if pool := tried(lambda task=task: pool_of(task, config)):
-            faults += _row_faults(task, own, pool)
+            for row_name, row in zip(row_names(own), own, strict=True):
+                unknown, known = unknown_tags(row, task, pool)
+                if unknown:
+                    columns = f"are no columns of it; they are {', '.join(known)}."
+                    faults.append(f"{row_name}: the tags {', '.join(unknown)} {columns}")
             how = {"dev_size": config.data.dev_size, "least_train": least_train}
             if cut := tried(lambda own=own, pool=pool, how=how: cut_dev(own, pool, **how)):
                 told += _told(config, task, own, *cut)
@@ -69,15 +73,10 @@ def _chats_told(path: Path, data: DataSettings) -> str:
     return f"{path}: a run of {len(rollouts)} rewrites of {len(instructions)} instructions; the best are imitated"
 
 
-def _hub_splits(hub: HubSettings | None) -> list[HubSplit]:
-    splits = [hub.split, hub.test_split] if hub else []
-    return [HubSplit(hub.dataset, split, hub.config, hub.revision) for split in splits if hub and split]
-
-
 def _told(
     config: Config, task: Task, rows: Sequence[InstructionRow], train: Sequence[Example], dev: Sequence[Example]
 ) -> list[str]:
-    local_dir = Path(config.data.local_dir) if config.data.local_dir else None
+    local_dir = config.data.local_dir
     test = load_examples(task, "test", local_dir=local_dir, empty=config.data.empty)
     lines = [f"{task.name}: {len(train)} train, {len(dev)} dev, {len(test)} test: {test_label(task, local_dir)}"]
     for split, examples in (("train", train), ("dev", dev), ("test", test)):
@@ -101,12 +100,3 @@ def _told(
 def _unread_golds(examples: Sequence[Example]) -> list[Example]:
     verdicts = grade_math([("\\boxed{0}", str(example.target)) for example in examples])
     return [example for example, verdict in zip(examples, verdicts, strict=True) if verdict is None]
-
-
-def _row_faults(task: Task, rows: Sequence[InstructionRow], train: Sequence[Example]) -> list[str]:
-    faults = []
-    for name, row in zip(row_names(rows), rows, strict=True):
-        unknown, known = unknown_tags(row, task, train)
-        if unknown:
-            faults.append(f"{name}: the tags {', '.join(unknown)} are no columns of it; they are {', '.join(known)}.")
-    return faults

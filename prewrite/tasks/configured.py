@@ -79,10 +79,8 @@ def train_and_dev(
 
 def pool_of(task: Task, config: Config) -> list[Example]:
     """What the task's train and dev examples are cut from. Raises UserError."""
-    data = config.data
-    local_dir = Path(data.local_dir) if data.local_dir else None
-    words = (data.min_words, data.max_words)
-    return load_pool(task, local_dir=local_dir, words=words, seed=config.seed, empty=data.empty)
+    data, words = config.data, (config.data.min_words, config.data.max_words)
+    return load_pool(task, local_dir=data.local_dir, words=words, seed=config.seed, empty=data.empty)
 
 
 def with_words(task: Task, words: Mapping[str, str]) -> Task:
@@ -91,26 +89,19 @@ def with_words(task: Task, words: Mapping[str, str]) -> Task:
         raise UserError(f"{task.name} is of the kind {task.kind}; only a classification has labels.")
     for label in words:
         if label not in task.labels:
-            raise UserError(
-                f"{label!r} is no label that a gold of {task.name} has.{did_you_mean(label, task.labels)} They are "
-                f"{', '.join(task.labels)}."
-            )
+            hint = f"{did_you_mean(label, task.labels)} They are {', '.join(task.labels)}."
+            raise UserError(f"{label!r} is no label that a gold of {task.name} has.{hint}")
     every = {label: words[label].strip() if label in words else label for label in task.labels}
     if len({word.casefold() for word in every.values()} - {""}) < len(every):
-        raise UserError(
-            f"the words would be {', '.join(map(repr, every.values()))}; none may be empty, and two must differ by "
-            "more than case."
-        )
+        rule = "none may be empty, and two must differ by more than case"
+        raise UserError(f"the words would be {', '.join(map(repr, every.values()))}; {rule}.")
     return replace(task, labels=tuple(every.values()), words=every)
 
 
 def unnamed_labels(task: Task, instruction: str) -> list[str]:
     """The labels that an instruction does not name, as whole words; the task model is held to them all the same."""
-    return [
-        label
-        for label in task.labels
-        if not re.search(rf"(?<!\w){re.escape(label)}(?!\w)", instruction, 0 if len(label) == 1 else re.IGNORECASE)
-    ]
+    flags = {label: re.NOFLAG if len(label) == 1 else re.IGNORECASE for label in task.labels}
+    return [name for name in task.labels if not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", instruction, flags[name])]
 
 
 def own_tasks(settings: Sequence[CustomTaskSettings]) -> tuple[list[Task], list[str]]:
@@ -126,7 +117,7 @@ def own_tasks(settings: Sequence[CustomTaskSettings]) -> tuple[list[Task], list[
             faults.append(f"custom_tasks: two tasks are named {entry.name!r}; each needs a name of its own.")
         seen.add(bare)
         try:
-            own.append(task_from_settings(**entry.model_dump()))
+            own.append(task_from_settings(entry))
         except UserError as error:
             faults.append(f"custom_tasks: {error}")
     return own, faults

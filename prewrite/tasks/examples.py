@@ -27,13 +27,7 @@ class _Empty(_Fault):
 
 
 def make_examples(
-    task: Task,
-    rows: Sequence[PlacedRow],
-    read: RowReader,
-    *,
-    label: str,
-    empty: Empty,
-    left_out: str = "",
+    task: Task, rows: Sequence[PlacedRow], read: RowReader, *, label: str, empty: Empty, left_out: str = ""
 ) -> list[Example]:
     """The examples of placed rows ("train.csv: row 3 (line 4)", and the row), numbered from 1 where they have no id.
 
@@ -57,44 +51,34 @@ def make_examples(
                 dropped.append(place)
             else:
                 places.setdefault(str(fault), []).append(place)
-    for example_id in _repeated([example.id for example in examples]):
-        places.setdefault(
-            f"two rows have the same id {example_id!r}; make it unique, or leave the column out.", [label]
-        )
+    for example_id, count in Counter(example.id for example in examples).items():
+        if count > 1:
+            places[f"two rows have the same id {example_id!r}; make it unique, or leave the column out."] = [label]
     if places:
         raise UserError("\n".join(_told(task, places)))
     if left_out and others:
         if not examples:
-            raise UserError(
-                f"{task.name}: all {len(rows)} rows are left out: {left_out}. Look at custom_tasks[].target."
-            )
+            raise UserError(f"{task.name}: all {len(rows)} rows are left out: {left_out}. See custom_tasks[].target.")
         log.warning("%s: %d of %d rows are left out: %s", task.name, others, len(rows), left_out)
     if dropped:
-        log.warning(
-            "%s: %d rows with an empty text or gold are left out (data.empty): %s%s",
-            *(task.name, len(dropped), dropped[0].partition(": ")[0] + ": ", _short(dropped)),
-        )
+        told = (task.name, len(dropped), dropped[0].partition(": ")[0], _short(dropped))
+        log.warning("%s: %d rows with an empty text or gold are left out (data.empty): %s: %s", *told)
     return examples
 
 
 def _told(task: Task, places: dict[str, list[str]]) -> list[str]:
-    lines = [
-        f"{task.name}: {own[0]}: {fault}" + (f" ({len(own)} rows: {_short(own)})" if len(own) > 1 else "")
-        for fault, own in list(places.items())[:_KINDS_TOLD]
-    ]
+    lines = []
+    for fault, own in list(places.items())[:_KINDS_TOLD]:
+        also = f" ({len(own)} rows: {_short(own)})" if len(own) > 1 else ""
+        lines.append(f"{task.name}: {own[0]}: {fault}{also}")
     return lines + ([f"{task.name}: and {len(places) - _KINDS_TOLD} faults more."] if len(places) > _KINDS_TOLD else [])
 
 
 def _short(places: Sequence[str]) -> str:
     """The first places, those of one file without its name."""
     file = places[0].partition(": ")[0] + ": "
-    return ", ".join(place.removeprefix(file) for place in places[:_PLACES_TOLD]) + (
-        ", ..." if len(places) > _PLACES_TOLD else ""
-    )
-
-
-def _repeated(ids: Sequence[str]) -> list[str]:
-    return [one for one, count in Counter(ids).items() if count > 1]
+    shown = [place.removeprefix(file) for place in places[:_PLACES_TOLD]]
+    return ", ".join([*shown, "..."] if len(places) > _PLACES_TOLD else shown)
 
 
 def _converted(row: RawRow, read: RowReader) -> RawRow | None:
@@ -120,18 +104,14 @@ def _example(task: Task, row: RawRow, generated_id: str, empty: Empty) -> Exampl
             raise _Fault(f"the column {column!r} holds half a character (a lone surrogate); take it out.")
         if not shown_text(row[column]).strip() and empty != "keep":
             raise _Empty(f"the column {column!r} is empty; data.empty=drop leaves such rows out, keep keeps them.")
+    own = (*task.fields, task.target, "solution")
+    others = {column: cell for column, cell in row.items() if column not in own}
     return Example(
         id=text_or_none(row.get("id")) or generated_id,
         fields={column: shown_text(row[column]) for column in task.fields},
         target=_target(task, row[task.target]),
-        subject=text_or_none(row.get("subject")),
-        level=text_or_none(row.get("level")),
-        solution=text_or_none(row.get("solution")),
-        columns={
-            column: shown_text(cell)
-            for column, cell in row.items()
-            if column not in (*task.fields, task.target, "solution") and isinstance(cell, str | int | float)
-        },
+        **{name: text_or_none(row.get(name)) for name in ("subject", "level", "solution")},
+        columns={name: shown_text(cell) for name, cell in others.items() if isinstance(cell, str | int | float)},
     )
 
 
@@ -153,9 +133,6 @@ def _target(task: Task, value: Any) -> str | tuple[str, ...]:
     if golds[0] in words:
         return words[golds[0]]
     alike = [label for label in words if label.casefold() == golds[0].strip().casefold()]
-    rule = (
-        f"it is {alike[0]!r} but for case and blanks; the two must be one"
-        if alike
-        else f"the labels are {', '.join(words)}"
-    )
-    raise _Fault(f"{where} is {value!r}; {rule}.")
+    if alike:
+        raise _Fault(f"{where} is {value!r}; it is {alike[0]!r} but for case and blanks; the two must be one.")
+    raise _Fault(f"{where} is {value!r}; the labels are {', '.join(words)}.")

@@ -1,5 +1,4 @@
-"""Rows out of JSONL, CSV and parquet files and saved `datasets` folders, whatever the locale, with faults told by file,
-row and column."""
+"""Rows out of JSONL, CSV, parquet and saved `datasets` folders, in any locale; faults have file, row and column."""
 
 import ast
 import contextlib
@@ -25,6 +24,7 @@ Rows = TypeVar("Rows", bound=Sequence[Any])
 
 _LONGEST_CELL = 2**31 - 1
 _EXACT_FLOATS = 2**53
+_FAULTS_TOLD = 12
 _BRACED = re.compile(r"\{\s*([A-Za-z_]\w*)\s*\}")
 
 
@@ -63,6 +63,13 @@ def require_rows(rows: Rows, where: str, filtered_by: str = "") -> Rows:
     return rows
 
 
+def refuse_faults(faults: Sequence[str]) -> None:
+    """UserError with the faults of rows, as far as one message can hold them."""
+    if faults:
+        more = [f"and {len(faults) - _FAULTS_TOLD} faults more."] if len(faults) > _FAULTS_TOLD else []
+        raise UserError("\n".join([*faults[:_FAULTS_TOLD], *more]))
+
+
 def require_columns(row: dict[str, Any], columns: Sequence[str], where: str) -> None:
     """UserError where the row lacks one of the columns, or has nothing in it."""
     for column in columns:
@@ -85,9 +92,7 @@ def read_instruction_rows(path: Path, default_task: str | None = None) -> list[I
             rows.append(instruction_row(row, f"{path}: {place}"))
         except UserError as error:
             faults.append(str(error))
-    if faults:
-        more = [f"{path}: and {len(faults) - 12} faults more."] if len(faults) > 12 else []
-        raise UserError("\n".join(faults[:12] + more))
+    refuse_faults(faults)
     return rows
 
 
@@ -101,15 +106,9 @@ def instruction_row(row: dict[str, Any], where: str) -> InstructionRow:
     for column in ("instruction", "dataset_name"):
         if not isinstance(row[column], str) or not row[column].strip():
             raise UserError(f"{where}: the column {column!r} is {row[column]!r}; it must be a text that is not empty.")
-    return InstructionRow(
-        instruction=row["instruction"],
-        dataset_name=row["dataset_name"],
-        subject=text_or_none(row.get("subject")),
-        level=text_or_none(row.get("level")),
-        tags=tags,
-        information=text_or_none(row.get("information")),
-        answer=_answer(row.get("answer"), f"{where}: the column 'answer'"),
-    )
+    answer = _answer(row.get("answer"), f"{where}: the column 'answer'")
+    others = {name: text_or_none(row.get(name)) for name in ("subject", "level", "information")}
+    return InstructionRow(row["instruction"], row["dataset_name"], tags=tags, answer=answer, **others)
 
 
 def _tags(value: Any, where: str) -> tuple[str, ...]:
@@ -229,9 +228,7 @@ def _read_csv(path: Path) -> list[tuple[int, dict[str, Any]]]:
             rows.append((line, row))
             line = reader.line_num + 1
     except (csv.Error, ValueError) as error:
-        raise UserError(
-            f"{path}: row {len(rows) + 1} is no CSV that can be read (from line {line}): {error}."
-        ) from error
+        raise UserError(f"{path}: row {len(rows) + 1} is no CSV (from line {line}): {error}.") from error
     return rows
 
 
@@ -253,12 +250,10 @@ def _read_saved(path: Path) -> list[dict[str, Any]]:
     try:
         saved = datasets.load_from_disk(str(path))
     except Exception as error:  # a folder of other things, or damaged: whatever datasets and pyarrow make of it
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(
-            f"{path}: not a folder that datasets' save_to_disk wrote ({type(error).__name__}: {reason})."
-        ) from error
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        raise UserError(f"{path}: not a folder that datasets' save_to_disk wrote ({reason}).") from error
     if isinstance(saved, datasets.DatasetDict):
         splits = [str(name) for name in saved]
-        told = f"the splits {', '.join(splits)}; give the folder of one, as {path / splits[0]}"
-        raise UserError(f"{path}: it holds {told}.")
+        way_out = f"give the folder of one, as {path / splits[0]}"
+        raise UserError(f"{path}: it holds the splits {', '.join(splits)}; {way_out}.")
     return saved.to_list()

@@ -9,6 +9,8 @@ _ACCESS = (
     "The data set is gated: accept its terms at https://huggingface.co/datasets/Idavidrein/gpqa, then log in with "
     "`hf auth login` or set HF_TOKEN."
 )
+_MAIN, _DIAMOND = ((HubSplit("Idavidrein/gpqa", "train", config),) for config in ("gpqa_main", "gpqa_diamond"))
+_OVERLAP = "diamond is a part of main, by construction"
 
 
 def _read(row: RawRow) -> RawRow:
@@ -29,21 +31,8 @@ GPQA_DIAMOND = Task(
     target="answer",
     default_instruction="Answer the multiple-choice question. Reply with the letter of the right choice: A, B, C or D.",
     train=Source(
-        "gpqa_main (without diamond)",
-        (HubSplit("Idavidrein/gpqa", "train", config="gpqa_main"),),
-        ("gpqa_train.jsonl",),
-        read_hub=_read,
-        read_file=_read,
-        hub_overlap="diamond is a part of main, by construction",
-        access=_ACCESS,
+        "gpqa_main (without diamond)", _MAIN, ("gpqa_train.jsonl",), _read, _read, hub_overlap=_OVERLAP, access=_ACCESS
     ),
-    test=Source(
-        "gpqa_diamond (official)",
-        (HubSplit("Idavidrein/gpqa", "train", config="gpqa_diamond"),),
-        ("gpqa_diamond.jsonl",),
-        read_hub=_read,
-        read_file=_read,
-        access=_ACCESS,
-    ),
+    test=Source("gpqa_diamond (official)", _DIAMOND, ("gpqa_diamond.jsonl",), _read, _read, access=_ACCESS),
     licence="CC BY 4.0",
 )

@@ -4,6 +4,7 @@ import re
 
 from prewrite.tasks.base import HubSplit, RawRow, Source, Task
 
+_TRAIN, _TEST = ((HubSplit("openai/gsm8k", split, "main"),) for split in ("train", "test"))
 _NOTE = re.compile(r"<<[^<>]*>>")
 
 
@@ -25,15 +26,7 @@ GSM8K = Task(
     fields={"problem": "Question"},
     target="answer",
     default_instruction="Solve the math problem step by step. Put the final answer in \\boxed{}.",
-    train=Source(
-        "gsm8k_train", (HubSplit("openai/gsm8k", "train", "main"),), ("gsm8k_train.jsonl",), _read_hub, _read_file
-    ),
-    test=Source(
-        "gsm8k_test (official test split)",
-        (HubSplit("openai/gsm8k", "test", "main"),),
-        ("gsm8k_test.jsonl",),
-        _read_hub,
-        _read_file,
-    ),
+    train=Source("gsm8k_train", _TRAIN, ("gsm8k_train.jsonl",), _read_hub, _read_file),
+    test=Source("gsm8k_test (official test split)", _TEST, ("gsm8k_test.jsonl",), _read_hub, _read_file),
     licence="MIT",
 )

@@ -34,7 +34,7 @@ def load_examples(
     task: Task,
     split: Split,
     *,
-    local_dir: Path | None = None,
+    local_dir: str | Path | None = None,
     dev_size: int = 0,
     words: Words = (0, None),
     seed: int = 0,
@@ -51,10 +51,8 @@ def load_examples(
     if split == "train":
         return require_rows(pool[dev_size:], f"{task.name} train", f"dev_size={dev_size} (of {len(pool)} rows)")
     if not 0 < dev_size < len(pool):
-        raise UserError(
-            f"{task.name} dev: dev_size is {dev_size}, and the train source has {len(pool)} different rows. "
-            f"Give a dev_size from 1 to {len(pool) - 1}; the other rows are for training."
-        )
+        way_out = f"Give a dev_size from 1 to {len(pool) - 1}; the other rows are for training."
+        raise UserError(f"{task.name} dev: dev_size is {dev_size} of {len(pool)} different train rows. {way_out}")
     return pool[:dev_size]
 
 
@@ -77,18 +75,16 @@ def spread(examples: Sequence[Example], rng: random.Random) -> list[Example]:
 
 
 def load_pool(
-    task: Task, *, local_dir: Path | None = None, words: Words = (0, None), seed: int = 0, empty: Empty = "refuse"
+    task: Task, *, local_dir: str | Path | None, words: Words = (0, None), seed: int = 0, empty: Empty = "refuse"
 ) -> list[Example]:
     """The rows that train and dev are cut from, shuffled by `seed`; those of a task with labels `spread` by label.
 
     Repeated rows are dropped first. A row that repeats a test row is refused, or left out where the task says why the
     hub's copy has such rows.
-    words: rows with fewer words in their fields than the first, or more than the second, are left out, the longer ones
-        counted; the test keeps all its rows.
+    words: rows with fewer words in their fields than the first, or more than the second, are left out.
     local_dir: the data folder; None = the folder that PREWRITE_DATA names, or, where it is not set, the hub.
     empty: what becomes of rows of local files with an empty text or gold.
-    Raises UserError with the faults of train and test together: missing, empty, overlapping, a row without a column, an
-    unknown label.
+    Raises UserError with the faults of train and test together.
     """
     folder = data_folder(local_dir)
     loaded, faults = [], []
@@ -107,14 +103,11 @@ def load_pool(
     pool = [e for e, n in zip(whole_pool, lengths, strict=True) if least <= n and (most is None or n <= most)]
     if whole_pool and not pool:
         longest = "" if most is None else f" and at most data.max_words={most}"
-        raise UserError(
-            f"{task.name}: none of the {len(whole_pool)} train rows has data.min_words={least}{longest} words; they "
-            f"have {min(lengths)} to {max(lengths)}."
-        )
+        theirs = f"none of the {len(whole_pool)} train rows has data.min_words={least}{longest} words"
+        raise UserError(f"{task.name}: {theirs}; they have {min(lengths)} to {max(lengths)}.")
     if most is not None and (longer := sum(n > most for n in lengths)):
-        log.warning(
-            "%s: %d of %d rows are longer than data.max_words=%d: left out", task.name, longer, len(lengths), most
-        )
+        told = (task.name, longer, len(lengths), most)
+        log.warning("%s: %d of %d rows are longer than data.max_words=%d: left out", *told)
     rng = random.Random(seed)
     rng.shuffle(pool)
     if task.labels:
@@ -129,18 +122,18 @@ def load_pool(
     return require_rows(pool, f"{task.name} train")
 
 
-def test_label(task: Task, local_dir: Path | None) -> str:
+def test_label(task: Task, local_dir: str | Path | None) -> str:
     """What a report calls the test rows, e.g. "sst2_dev (official validation split)"."""
     return _label(task.test, from_file=(task.test.folder or data_folder(local_dir)) is not None)
 
 
-def data_folder(local_dir: Path | None) -> Path | None:
+def data_folder(local_dir: str | Path | None) -> Path | None:
     """local_dir, else the folder that PREWRITE_DATA names, else None (the hub)."""
-    folder = local_dir or (Path(os.environ["PREWRITE_DATA"]) if os.environ.get("PREWRITE_DATA") else None)
-    if folder is not None and not folder.is_dir():
+    folder = local_dir or os.environ.get("PREWRITE_DATA")
+    if folder and not Path(folder).is_dir():
         named_by = "data.local_dir" if local_dir else "the environment variable PREWRITE_DATA"
         raise UserError(f"{named_by} is {str(folder)!r}, which is no folder. Give the folder of the data files.")
-    return folder
+    return Path(folder) if folder else None
 
 
 def normalised_text(example: Example) -> str:
@@ -173,9 +166,8 @@ def _train_pool(task: Task, train: _Loaded, test: _Loaded) -> list[Example]:
             f"{task.name}: {len(repeats)} rows of {train.where} are also in the test rows ({test.where}); the first is "
             f"{first.id}: {next(iter(first.fields.values()))[:80]!r}. The two must be disjoint: take them out."
         )
-    log.warning(
-        "%s: %d train rows are also test rows and are left out: %s", task.name, len(repeats), task.train.hub_overlap
-    )
+    told = (task.name, len(repeats), task.train.hub_overlap)
+    log.warning("%s: %d train rows are also test rows and are left out: %s", *told)
     dropped = {example.id for example in repeats}
     return [example for example in pool if example.id not in dropped]
 
@@ -191,27 +183,20 @@ def _load(task: Task, source: Source, folder: Path | None, empty: Empty) -> _Loa
     require_rows(rows, f"{task.name}: {where}")
     label = _label(source, not from_hub).split()[0]
     if source.class_names and not from_hub:  # the user's own config names a hub data set
-        log.warning(
-            "%s: %s is read from %s in the folder that data.local_dir or PREWRITE_DATA names, not from the hub's %s",
-            *(task.name, label, where, _hub_names(source)),
-        )
+        told = "%s: %s is read from %s in the folder of data.local_dir or PREWRITE_DATA, not from the hub's %s"
+        log.warning(told, task.name, label, where, _hub_names(source))
     read = source.read_hub if from_hub else source.read_file
-    examples = make_examples(
-        task, rows, read, label=label, empty="keep" if from_hub else empty, left_out=source.left_out
-    )
+    empty = "keep" if from_hub else empty
+    examples = make_examples(task, rows, read, label=label, empty=empty, left_out=source.left_out)
     if blank := [example.id for example in examples if not all(text.strip() for text in example.fields.values())]:
-        log.warning(
-            "%s: %s: %d of %d rows have an empty text (the first: %s)",
-            *(task.name, where, len(blank), len(examples), blank[0]),
-        )
+        told = (task.name, where, len(blank), len(examples), blank[0])
+        log.warning("%s: %s: %d of %d rows have an empty text (the first: %s)", *told)
     if source.part is not None:
         different = _different(examples)
         random.Random(FILE_ROWS_SEED).shuffle(different)
         if not (examples := different[source.part]):
-            raise UserError(
-                f"{task.name}: {where}: test_size cuts off all of its {len(different)} different rows; set it to less: "
-                "train and dev are cut from the others."
-            )
+            cut = f"test_size cuts off all of its {len(different)} different rows"
+            raise UserError(f"{task.name}: {where}: {cut}; set it to less: train and dev are cut from the others.")
     if source.file_rows is not None and not from_hub:
         random.Random(FILE_ROWS_SEED).shuffle(examples)
         examples = examples[source.file_rows]
@@ -226,10 +211,8 @@ def _read_files(task: Task, source: Source, folder: Path) -> tuple[str, list[Pla
             f"names its columns), or unset data.local_dir and PREWRITE_DATA to load {_hub_names(source)} from the hub. "
             f"{source.access}".rstrip()
         )
-    rows: list[PlacedRow] = [
-        (f"{name}: {place}", row) for name in source.files for place, row in read_placed_rows(folder / name)
-    ]
-    return ", ".join(source.files), rows
+    placed = ((name, *one) for name in source.files for one in read_placed_rows(folder / name))
+    return ", ".join(source.files), [(f"{name}: {place}", row) for name, place, row in placed]
 
 
 def _read_hub(task: Task, source: Source) -> tuple[str, list[PlacedRow]]:
@@ -248,12 +231,10 @@ def hub_rows(task: Task, source: Source, split: HubSplit) -> Sequence[RawRow]:
 
     access = f"{source.access} " if source.access else ""
     files = ", ".join(dict.fromkeys((*task.train.files, *task.test.files)))
-    way_out = (
-        f"{access}Without the hub, set data.local_dir or PREWRITE_DATA to a folder with {files}; "
-        "scripts/fetch_data.py writes it on a machine that has the hub."
-    )
+    way_out = f"Without the hub, set data.local_dir or PREWRITE_DATA to a folder with {files}; "
+    way_out += "scripts/fetch_data.py writes it on a machine that has the hub."
     try:
-        loaded = load_hub_split(split, way_out)
+        loaded = load_hub_split(split, access + way_out)
     except UserError as error:
         raise UserError(f"{task.name}: {error}") from error
     if source.class_names and isinstance(label := loaded.features.get(task.target), datasets.ClassLabel):
@@ -270,8 +251,5 @@ def load_hub_split(split: HubSplit, way_out: str) -> Any:
     try:
         return datasets.load_dataset(split.dataset, split.config, split=split.split, revision=split.revision)
     except (DatasetsError, httpx.HTTPError, OSError, ValueError) as error:
-        reason = f"{type(error).__name__}: {str(error).rstrip('.')}"
-        raise UserError(
-            f"the hub data set {split.dataset} (config {split.config}, split {split.split}) could not be loaded: "
-            f"{reason}. {way_out}"
-        ) from error
+        what, reason = f"(config {split.config}, split {split.split})", f"{type(error).__name__}: {error}".rstrip(".")
+        raise UserError(f"the hub data set {split.dataset} {what} could not be loaded: {reason}. {way_out}") from error

@@ -4,14 +4,11 @@ from prewrite.grading import boxed_answers
 from prewrite.tasks.base import HubSplit, RawRow, Source, Task
 
 _SUBJECTS = (
-    "algebra",
-    "counting_and_probability",
-    "geometry",
-    "intermediate_algebra",
-    "number_theory",
-    "prealgebra",
+    "algebra", "counting_and_probability", "geometry", "intermediate_algebra", "number_theory", "prealgebra",
     "precalculus",
-)
+)  # fmt: skip
+_TRAIN = tuple(HubSplit("EleutherAI/hendrycks_math", "train", config=subject) for subject in _SUBJECTS)
+_TEST = (HubSplit("HuggingFaceH4/MATH-500", "test"),)
 
 
 def _read_train_hub(row: RawRow) -> RawRow | None:
@@ -32,18 +29,9 @@ MATH_500 = Task(
     fields={"problem": "Problem"},
     target="answer",
     default_instruction="Solve the math problem step by step. Put the final answer in \\boxed{}.",
-    train=Source(
-        "math_train",
-        tuple(HubSplit("EleutherAI/hendrycks_math", "train", config=subject) for subject in _SUBJECTS),
-        ("math_train.jsonl",),
-        read_hub=_read_train_hub,
-    ),
+    train=Source("math_train", _TRAIN, ("math_train.jsonl",), _read_train_hub),
     test=Source(
-        "math500_test (the 500 of the official test split)",
-        (HubSplit("HuggingFaceH4/MATH-500", "test"),),
-        ("math500_test.jsonl",),
-        read_hub=_read_test,
-        read_file=_read_test,
+        "math500_test (the 500 of the official test split)", _TEST, ("math500_test.jsonl",), _read_test, _read_test
     ),
     licence="MIT",
 )

@@ -3,6 +3,9 @@
 from prewrite.grading import boxed_answers
 from prewrite.tasks.base import HubSplit, RawRow, Source, Task
 
+_TRAIN, _TEST = ((HubSplit("AI-MO/NuminaMath-TIR", split),) for split in ("train", "test"))
+_OVERLAP = "the problems were collected from sources that repeat one another"
+
 
 def _read(row: RawRow) -> RawRow | None:
     boxes = boxed_answers(row["solution"])
@@ -16,20 +19,7 @@ NUMINA_MATH_TIR = Task(
     fields={"problem": "Problem"},
     target="answer",
     default_instruction="Solve the math problem step by step. Put the final answer in \\boxed{}.",
-    train=Source(
-        "numina_math_tir_train",
-        (HubSplit("AI-MO/NuminaMath-TIR", "train"),),
-        ("numina_math_tir_train.jsonl",),
-        read_hub=_read,
-        read_file=_read,
-        hub_overlap="the problems were collected from sources that repeat one another",
-    ),
-    test=Source(
-        "numina_math_tir_test (official test split)",
-        (HubSplit("AI-MO/NuminaMath-TIR", "test"),),
-        ("numina_math_tir_test.jsonl",),
-        read_hub=_read,
-        read_file=_read,
-    ),
+    train=Source("numina_math_tir_train", _TRAIN, ("numina_math_tir_train.jsonl",), _read, _read, hub_overlap=_OVERLAP),
+    test=Source("numina_math_tir_test (official test split)", _TEST, ("numina_math_tir_test.jsonl",), _read, _read),
     licence="Apache-2.0",
 )

@@ -31,17 +31,13 @@ def own_examples(row: InstructionRow, examples: Sequence[Example]) -> Sequence[E
     if is_whole(row):
         return examples
     subject, level = _bare(row.subject), _bare(row.level)
-    return [
-        example
-        for example in examples
-        if subject in (None, _bare(example.subject)) and level in (None, _bare(example.level))
-    ]
+    own = [example for example in examples if subject in (None, _bare(example.subject))]
+    return [example for example in own if level in (None, _bare(example.level))]
 
 
 def unknown_tags(row: InstructionRow, task: Task, examples: Sequence[Example]) -> tuple[list[str], list[str]]:
     """(the row's tags that are no column of the examples, the columns)."""
-    columns = list(dict.fromkeys(column for example in examples for column in example.texts))
-    known = columns or list(task.fields)
+    known = list(dict.fromkeys(column for example in examples for column in example.texts)) or list(task.fields)
     return [tag for tag in row.tags if tag not in known], known
 
 
@@ -70,10 +66,8 @@ def cut_dev(
             faults.append(fault)
     if faults:
         raise UserError("\n".join(faults))
-    return (
-        [example for example in pool if example.id not in held_out],
-        [example for example in pool if example.id in held_out],
-    )
+    train = [example for example in pool if example.id not in held_out]
+    return train, [example for example in pool if example.id in held_out]
 
 
 def _too_few(
@@ -83,10 +77,8 @@ def _too_few(
     if not own:
         column = "subject" if row.subject is not None else "level"
         known = sorted({value for example in pool if (value := getattr(example, column))})
-        return (
-            f"{name}: none of the {len(pool)} train examples is of it. Their {column}s are "
-            f"{', '.join(known) or 'not known'}."
-        )
+        theirs = f"Their {column}s are {', '.join(known) or 'not known'}."
+        return f"{name}: none of the {len(pool)} train examples is of it. {theirs}"
     if not is_whole(row) and size < min(LEAST_DEV, dev_size):
         return (
             f"{name}: {own} train examples, of which {size} could be held out (dev): with fewer than {LEAST_DEV} "
@@ -97,10 +89,9 @@ def _too_few(
         return ""
     fitting = max(1, min(own // 2, own - least_train))
     also = "" if own > least_train else f", and reward.examples_per_rewrite to {max(1, own - fitting)}"
-    return (
-        f"{name}: {own} different train examples are too few for data.dev_size {dev_size} beside "
-        f"reward.examples_per_rewrite {least_train}: set data.dev_size to {fitting}{also}, or bring more examples."
-    )
+    wanted = f"data.dev_size {dev_size} beside reward.examples_per_rewrite {least_train}"
+    way_out = f"set data.dev_size to {fitting}{also}, or bring more examples"
+    return f"{name}: {own} different train examples are too few for {wanted}: {way_out}."
 
 
 @lru_cache(maxsize=4096)

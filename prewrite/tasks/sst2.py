@@ -3,6 +3,8 @@
 from prewrite.tasks.base import HubSplit, RawRow, Source, Task
 
 _LABELS = ("negative", "positive")
+_TRAIN, _DEV = ((HubSplit("stanfordnlp/sst2", split),) for split in ("train", "validation"))
+_OVERLAP = "train holds phrases as well, and a short phrase can be a whole sentence of the validation split"
 
 
 def _read_hub(row: RawRow) -> RawRow:
@@ -16,18 +18,7 @@ SST2 = Task(
     fields={"text": "Sentence"},
     target="label",
     default_instruction="Classify the sentiment of the sentence as positive or negative.",
-    train=Source(
-        "sst2_train",
-        (HubSplit("stanfordnlp/sst2", "train"),),
-        ("sst2_train.jsonl",),
-        read_hub=_read_hub,
-        hub_overlap="train holds phrases as well, and a short phrase can be a whole sentence of the validation split",
-    ),
-    test=Source(
-        "sst2_dev (official validation split)",
-        (HubSplit("stanfordnlp/sst2", "validation"),),
-        ("sst2_dev.jsonl",),
-        read_hub=_read_hub,
-    ),
+    train=Source("sst2_train", _TRAIN, ("sst2_train.jsonl",), _read_hub, hub_overlap=_OVERLAP),
+    test=Source("sst2_dev (official validation split)", _DEV, ("sst2_dev.jsonl",), _read_hub),
     licence="research use, none stated",
 )

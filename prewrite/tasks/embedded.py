@@ -1,4 +1,4 @@
-"""The embedded task: plain review sentences that a very small model can judge. Shipped in `data/`, under Apache-2.0."""
+"""The tasks that ship in `data/`, under Apache-2.0, for a very small model: plain review sentences, sums in words."""
 
 from pathlib import Path
 
@@ -15,5 +15,16 @@ SENTIMENT = Task(
     default_instruction="Classify the sentiment of the sentence as positive or negative.",
     train=Source(label="sentiment_train", files=("sentiment_train.jsonl",), folder=_DATA),
     test=Source(label="sentiment_test (embedded)", files=("sentiment_test.jsonl",), folder=_DATA),
+    licence="Apache-2.0",
+)
+
+ARITHMETIC = Task(
+    name="arithmetic",
+    kind="math",
+    fields={"problem": "Question"},
+    target="answer",
+    default_instruction="Solve the problem. Put the final answer in \\boxed{}.",
+    train=Source(label="arithmetic_train", files=("arithmetic_train.jsonl",), folder=_DATA),
+    test=Source(label="arithmetic_test (embedded)", files=("arithmetic_test.jsonl",), folder=_DATA),
     licence="Apache-2.0",
 )

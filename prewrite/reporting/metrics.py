@@ -33,7 +33,7 @@ METRICS = (
     Metric("distinct_rewrites", "share of rewrites that differ from the others of their group"),
     Metric("refills", "times that groups without spread were replaced (loss.dynamic_sampling_refills)"),
     Metric("carried_answers", "unfinished answers that go on in the next batch (rollout.partial_rollouts)", "carried"),
-    Metric("carried_pushes_max", "the most pushes that one of their groups has seen since it began", "carried"),
+    Metric("carried_pushes_max", "the most pushes that one of their groups has seen since it began", "pushes"),
     Metric("loss", "the loss of the step, over all ranks", "loss"),
     Metric("tokens", "completion tokens in the loss", "tokens (SFT)"),
     Metric("epoch", "SFT: passes over the rows so far", "epoch"),

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from scripts.benchmarks.common import PhaseMeter, TrainingFlops, parity
+from scripts.benchmarks.partial import simulate
 from scripts.benchmarks.step import Measured, slowest_rollouts, summary
 from tests.launching import MODEL, Running, finish
 from tests.loaded import start_loaded
@@ -102,6 +103,16 @@ def test_an_inner_phase_does_not_count_for_the_outer_one() -> None:
 
 def test_truncated_completions_of_one_length_still_differ_in_reward() -> None:
     assert [parity([1, 2, 3]), parity([1, 2, 4]), parity([1, 4]), parity([])] == [0.0, 1.0, 0.0, 0.0]
+
+
+def test_turns_with_partial_rollouts_by_hand() -> None:
+    # Batches of 2 groups, 1 more under way: (5 3 4) ends at 4; (1 left, 6 2) at 2; (4 left, 4 4) at 4 with all three
+    # complete, so that the last batch lacks one: (7 9) ends at 7. Pushes: 0 0, 1 0, 1 0, and 1 0.
+    turns, pushes = simulate(iter([5, 3, 4, 6, 2, 4, 4, 7, 9]), 2, 1, share=0.5, steps=4)
+    assert (turns, pushes) == ((4 + 2 + 4 + 7) / 4, 3 / 8)
+    assert simulate(iter([5, 3, 4, 6]), 2, 1, share=0.0, steps=2) == ((5 + 6) / 2, 0.0)
+    # Two engines, dealt in turn: each waits for its own.
+    assert simulate(iter([5, 3, 4, 6]), 2, 2, share=1.0, steps=1) == (4.0, 0.0)
 
 
 @pytest.mark.slow

@@ -17,6 +17,10 @@ def test_an_engine_of_two_ranks_follows_the_push_and_shares_out_its_samples(rand
     report = json.loads(out.read_text())
     assert max(report["gaps"]) < 1e-4
     assert min(report["gaps_without_push"]) > 0.1
+    going_on, of_second = report["going on"]
+    assert going_on == of_second, "the two ranks end a rollout at the same token"
+    assert any(part != whole for part, whole in zip(*going_on, strict=True))
+    assert all(part == whole[: len(part)] for part, whole in zip(*going_on, strict=True))
     first, second = report["completions"]
     assert len(first) == len(second) == 4
     assert first != second

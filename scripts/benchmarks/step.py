@@ -3,7 +3,7 @@
     python -m scripts.benchmarks.step --model FOLDER               32 GSM8K prompts x 8 completions x 512 tokens
     python -m scripts.benchmarks.step --dummy 1.5b --tokenizer FOLDER --gradient-checkpointing
     deepspeed --num_accelerators 2 --module scripts.benchmarks.step --model FOLDER      the same work on each of 2 GPUs
-    python -m scripts.benchmarks.step --model FOLDER --completion 2048 --no-peer --set rollout.partial_rollouts=0.5
+    python -m scripts.benchmarks.step --model FOLDER --completion 2048 --no-peer --set rollout.partial_rollouts=1
 
     python -m scripts.benchmarks.step --dummy 7b --tokenizer FOLDER --gradient-checkpointing --set policy.lora.r=16
 

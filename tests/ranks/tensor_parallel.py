@@ -55,8 +55,13 @@ def main(model: str, out: str, dtype: str = "float32") -> None:
     updater = Updater(policy, None, LossSettings(), training, max_completion_length=24, rollouts_per_step=4)
     list(updater.updates(batch, lambda: 1e-3, 1))
     gap_without_push = sample_and_gap()[2]
+    begun = [Sample(tuple(requests[0]), (), (), "", "abort")] * 3
+    head = Sample(tuple(requests[0]), (5,) * 16, (-1.0,) * 16, "", "abort")  # of 24 tokens: it is done first
+    partly = sampler.go_on([head, *begun], lambda place, sample: place == 0)
     push(policy, sampler)
+    whole = sampler.go_on(partly, lambda place, sample: False)
     report = {
+        "going on": distributed.gather([[one.completion_ids for one in samples] for samples in (partly, whole)]),
         "gaps": distributed.gather(gap) + distributed.gather(sample_and_gap()[2]),
         "gaps_without_push": distributed.gather(gap_without_push),
         "completions": distributed.gather(completions),

@@ -87,7 +87,7 @@ def _check_golds(entries: Sequence[WeightedReward], train: Sequence[Problem]) ->
                     f"reward_funcs: {reward.name} compares mathematical values, and none of the first {len(first)} "
                     f"golds can be read as one, as {first[0][:60]!r}: look at custom_tasks[].target and target_from"
                 )
-        elif "solution" in reward.columns and not any(problem.example.solution for problem in train):
+        elif reward.name == "levenshtein_reward" and not any(problem.example.solution for problem in train):
             raise UserError(
                 f"reward_funcs: {reward.name} compares with a problem's `solution`, and none has one: leave it out"
             )

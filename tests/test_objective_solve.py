@@ -1,5 +1,6 @@
 """Solving: which problems are trained on, how they read, what they earn, which are set aside; the table of looks."""
 
+import contextlib
 import json
 import random
 import re
@@ -180,6 +181,34 @@ def test_what_one_task_holds_out_another_does_not_train_on(tmp_path: Path, caplo
 def test_what_cannot_be_solved_is_refused_before_a_model_loads(tmp_path: Path, change: dict, told: str) -> None:
     with pytest.raises(UserError, match=told):
         loaded(config(tmp_path, **change))
+
+
+@pytest.mark.parametrize(
+    ("reward", "gold", "told"),
+    [
+        ("accuracy_reward", "the answer is 3?", "none of the first 20 golds can be read as one"),
+        ("levenshtein_reward", "3", "compares with a problem's `solution`, and none has one"),
+        ("accuracy_reward", "3", ""),
+    ],
+)
+def test_a_reward_without_anything_to_compare_with_is_refused(
+    tmp_path: Path, reward: str, gold: str, told: str
+) -> None:
+    rows = [{"problem": f"What is {n}?", "answer": gold} for n in range(50)]
+    (tmp_path / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    own = CustomTaskSettings(
+        name="own",
+        kind="math",
+        fields={"problem": "Problem"},
+        target="answer",
+        train_file=str(tmp_path / "own.jsonl"),
+        test_size=5,
+        default_instruction="Solve.",
+    )
+    rewards = {"reward_funcs": [reward, "format_reward"], "reward_weights": None}
+    settings = config(tmp_path, data={"tasks": ["own"]}, reward=rewards).model_copy(update={"custom_tasks": [own]})
+    with pytest.raises(UserError, match=told) if told else contextlib.nullcontext():
+        loaded(settings)
 
 
 def test_a_setting_of_the_other_objective_is_refused_and_no_task_model_is_needed(tmp_path: Path) -> None:

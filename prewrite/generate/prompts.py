@@ -76,6 +76,11 @@ class Template:
         except (RecursionError, SyntaxError, ValueError) as error:  # too deep or too long for Python
             raise UserError(f"--template: it cannot be compiled ({type(error).__name__}: {error})") from error
         self.names = meta.find_undeclared_variables(parsed) | set(_columns_of_row(parsed))
+        if not self.names:
+            raise UserError(
+                f"--template {given[:80]!r}: it shows no column, so that every prompt would be the same; a column is "
+                "{{ NAME }}"
+            )
 
     def fill(self, row: Mapping[str, Any], place: str) -> str:
         """The prompt of a row. Raises UserError, also where it is blank. An empty cell is as undefined as no column."""

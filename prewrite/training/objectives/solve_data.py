@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from prewrite.config import Config
 from prewrite.engine.chat_template import render_request
 from prewrite.errors import UserError
+from prewrite.grading import grade_math
 from prewrite.rewards import check_objective
 from prewrite.rewards.trl import check_columns
 from prewrite.tasks.base import Task
@@ -26,6 +27,7 @@ log = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 
+_GOLDS_READ = 20
 COMPARE_VALUES = ("accuracy_reward", "cosine_scaled_reward")
 
 
@@ -71,7 +73,24 @@ def load_solve_data(config: Config, tokenizer: Any) -> SolveData:
     for entry in entries:
         for problem in (*train, *held_out) if entry.reward.takes_columns else ():
             check_columns(entry.reward.name, entry.reward.columns, problem.example)
+    _check_golds(entries, train)
     return SolveData(train, held_out, entries)
+
+
+def _check_golds(entries: Sequence[WeightedReward], train: Sequence[Problem]) -> None:
+    """UserError where no problem has what a reward compares with: it would be silent all through the run."""
+    for reward in (entry.reward for entry in entries):
+        if reward.name in COMPARE_VALUES:
+            first = [str(problem.example.target) for problem in train[:_GOLDS_READ]]
+            if all(verdict is None for verdict in grade_math([("\\boxed{0}", gold) for gold in first])):
+                raise UserError(
+                    f"reward_funcs: {reward.name} compares mathematical values, and none of the first {len(first)} "
+                    f"golds can be read as one, as {first[0][:60]!r}: look at custom_tasks[].target and target_from"
+                )
+        elif reward.name == "levenshtein_reward" and not any(problem.example.solution for problem in train):
+            raise UserError(
+                f"reward_funcs: {reward.name} compares with a problem's `solution`, and none has one: leave it out"
+            )
 
 
 def load_problems(config: Config, tokenizer: Any) -> tuple[list[Problem], list[Problem]]:

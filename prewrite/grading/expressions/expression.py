@@ -5,7 +5,7 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from prewrite.grading.expressions.tokens import FUNCTIONS, Tokens
-from prewrite.grading.expressions.tree import Node, Unreadable, is_natural, number
+from prewrite.grading.expressions.tree import Node, Unreadable, is_natural, negated, number
 from prewrite.grading.expressions.words import number_in_words
 
 MAX_DEPTH = 60
@@ -61,7 +61,7 @@ class Expressions(Tokens):
             if sign in (r"\pm", r"\mp"):
                 node = ("pm", node)
             if sign in ("-", r"\mp"):
-                node = ("num", -node[1], node[2]) if node[0] == "num" else ("neg", node)
+                node = negated(node)
         return node
 
     def term(self) -> Node:

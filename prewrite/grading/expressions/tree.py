@@ -38,6 +38,11 @@ def symbols_of(node: object) -> set[str]:
     return {node[1]} if node[0] == "sym" else set().union(*map(symbols_of, node))
 
 
+def negated(node: Node) -> Node:
+    """The node of the opposite value; a number stays a number."""
+    return ("num", -node[1], node[2]) if node[0] == "num" else ("neg", node)
+
+
 def is_natural(node: Node) -> bool:
     """Whether the node is a positive integer as written."""
     return node[0] == "num" and node[1].denominator == 1 and node[1] > 0

@@ -42,7 +42,8 @@ def encode_chat(tokenizer: Any, chat: Chat, chat_template_kwargs: Mapping[str, A
         numbers = [number for number, turn in enumerate(chat.turns) if turn.role == "assistant"]
         if len(runs) != len(numbers):
             what = f"marks {len(runs)} parts as the assistant's, and {len(numbers)} turns are"
-            raise UserError(f"{chat.where}: the chat template {what}; look at its {{% generation %}}")
+            way_out = "look at {% generation %} in policy.chat_template"
+            raise UserError(f"{chat.where}: the chat template {what}; {way_out}")
         spans = [run for number, run in zip(numbers, runs, strict=True) if number >= chat.first]
         is_end = _special(tokenizer).__contains__
         # Some templates leave the token that ends the turn outside the mark.

@@ -20,7 +20,7 @@ import aiohttp
 from prewrite.config import TaskModelSettings
 from prewrite.engine.forced_choice import ForcedChoice
 from prewrite.engine.spending import Spending
-from prewrite.engine.task_wire import CallFailed, read_reply, status_failure, thinking_is_off, tokens_in
+from prewrite.engine.task_wire import CallFailed, read_reply, status_failure, tokens_in
 from prewrite.errors import UserError
 from prewrite.types import Answer
 
@@ -40,7 +40,9 @@ class Endpoint:
     def __init__(self, settings: TaskModelSettings, *, base_url: str, spending: Spending):
         self.base_url, self.timeout = base_url.rstrip("/"), settings.timeout
         self.api_key_env = settings.api_key_env if settings.base_url is not None else None  # our own server has no key
-        self._spending, self._thinking_off = spending, thinking_is_off(settings)
+        self._spending = spending
+        # Where the chat template was told not to think, what a server calls reasoning is the answer.
+        self._thinking_off = settings.chat_template_kwargs.get("enable_thinking") is False
         self._api_key = _read_key(self.api_key_env)
         self._slots = asyncio.Semaphore(settings.concurrency)
         self._jitter = random.Random()  # its own: the trainer's global generator must not depend on retries

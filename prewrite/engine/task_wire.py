@@ -73,11 +73,6 @@ def request_body(
     return {name: value for name, value in renamed.items() if name is not None}
 
 
-def thinking_is_off(settings: TaskModelSettings) -> bool:
-    """Whether the chat template was told not to think: what a server calls reasoning then is the answer."""
-    return settings.chat_template_kwargs.get("enable_thinking") is False
-
-
 def read_reply(text: str, forced: ForcedChoice | None, *, thinking_off: bool = False) -> Answer:
     """The answer in a reply with status 200.
 

@@ -179,7 +179,7 @@ def test_what_outlives_the_command_has_time_to_clean_up(tmp_path):
     wait_until(lambda: "up" in log.read_text(), 30)
     end_guarded(guard)
     assert log.read_text().split("\n") == ["up", "cleaned up", ""]
-    assert session_members(guard.pid) == []
+    wait_until(lambda: session_members(guard.pid) == [], 5)
 
 
 def test_a_server_whose_guard_still_clears_up_behind_it_is_blamed(tmp_path):

@@ -1,9 +1,7 @@
 """LoRA adapters: their settings and faults, merging, and peft's folders in and out. On ranks: test_ranks.py."""
 
-import contextlib
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, LlamaConfig, LlamaForCausalLM
 
-from prewrite.config import LoraSettings, PolicySettings, RolloutSettings, TaskModelSettings, TrainingSettings
+from prewrite.config import LoraSettings, PolicySettings, TaskModelSettings, TrainingSettings
 from prewrite.config.loading import load_config
 from prewrite.engine import task_server
 from prewrite.engine.adapter import Adapter, refuse_adapter, whole_weights
@@ -257,18 +255,18 @@ def test_a_rewriter_that_is_an_adapter_is_merged_in_the_runs_own_type(
     (checkpoint.parent.parent / "config.json").write_text(json.dumps(settings))
     found: list[Any] = []
 
-    @contextlib.contextmanager
-    def sampler(policy: PolicySettings, rollout: RolloutSettings, *others: Any) -> Iterator[Any]:
-        lm: Any = AutoModelForCausalLM.from_pretrained(policy.model, dtype="auto")
-        found.extend([policy.model, lm(IDS).logits])
+    class Stub:
+        def __init__(self, policy: PolicySettings, *others: Any, seed: int):
+            lm: Any = AutoModelForCausalLM.from_pretrained(policy.model, dtype="auto")
+            found.extend([policy.model, lm(IDS).logits])
 
-        class Stub:
-            def sample(self, requests: list, counts: list, greedy: bool) -> list:
-                return [[Sample((), (), (), "Positive or negative?", "stop")]]
+        def sample(self, requests: list, counts: list, greedy: bool) -> list:
+            return [[Sample((), (), (), "Positive or negative?", "stop")]]
 
-        yield Stub()
+        def close(self) -> None:
+            pass
 
-    monkeypatch.setattr(rewrite_command, "_sampler", sampler)
+    monkeypatch.setattr(rewrite_command, "Sampler", Stub)
     out = tmp_path / "out.jsonl"
     given = ["--rewriter", str(checkpoint), "--instructions", "Classify the sentiment.", "--out", str(out)]
     assert rewrite_program.main(given) == 0

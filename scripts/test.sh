@@ -22,10 +22,10 @@ trap 'rm -f "$types"' EXIT
 PYRIGHT_PYTHON_IGNORE_WARNINGS=1 pyright >"$types" 2>&1 &
 pyright=$!
 echo "test: pytest"
-# Four workers share out the files: a run that starts its models waits more than it computes. Each process has one thread: several that spin on few cores take several times as long.
+# Three workers share out the files: a run that starts its models waits more than it computes. Each process has one thread: several that spin on few cores take several times as long.
 # A test that hangs (ranks waiting for one another) is ended with a traceback of every thread.
 tests=0
-OMP_NUM_THREADS=1 pytest -n 4 --dist loadfile --no-loadscope-reorder --timeout 600 "${marks[@]}" "$@" || tests=$?
+OMP_NUM_THREADS=1 pytest -n 3 --dist loadfile --no-loadscope-reorder --timeout 600 "${marks[@]}" "$@" || tests=$?
 wait "$pyright" || { cat "$types"; echo "test: pyright found faults"; exit 1; }
 cat "$types"
 exit "$tests"

@@ -143,7 +143,7 @@ def test_ending_a_guarded_command_ends_its_stubborn_descendants(tmp_path):
     wait_until(lambda: "grandchild is up" in log.read_text(), 30)
     end_guarded(guard)
     end_guarded(guard)
-    assert session_members(guard.pid) == []
+    wait_until(lambda: session_members(guard.pid) == [], 5)
 
 
 def test_ending_a_command_whose_guard_was_killed_ends_the_command(tmp_path):
@@ -155,7 +155,7 @@ def test_ending_a_command_whose_guard_was_killed_ends_the_command(tmp_path):
     guard.wait(30)
     assert len(session_members(guard.pid)) >= 2
     end_guarded(guard)
-    assert session_members(guard.pid) == []
+    wait_until(lambda: session_members(guard.pid) == [], 5)
 
 
 def test_a_guard_passes_on_the_exit_code_and_ends_what_the_command_left_behind(tmp_path):

@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 
+from prewrite.asking import MINI_BATCH
 from prewrite.asking.verdicts import grade
 from prewrite.config import CustomTaskSettings
 from prewrite.tasks import get_task
 from prewrite.tasks.own import task_from_settings
-from prewrite.types import Answer, Example
+from prewrite.types import Answer, Example, InstructionRow
 
 
 def verdicts_of(name, *golds_and_replies):
@@ -80,3 +81,14 @@ def test_golds_given_from_python_are_themselves():
     city = Example("a", {"text": "x"}, "New York")
     (verdict,) = grade(replace(own, kind="open_question"), [city], [Answer("new york")])
     assert verdict.correct
+
+
+def test_a_mini_batch_is_a_run_of_the_pool_and_nothing_where_there_is_none():
+    row, pool = InstructionRow("Say.", "sst2"), [Example(str(number), {"text": "t"}, "positive") for number in range(9)]
+    drawn = [[int(example.id) for example in MINI_BATCH.draw(row, pool, 4, f"1/{draw}/0")] for draw in range(60)]
+    assert all(own == [(own[0] + step) % 9 for step in range(4)] for own in drawn)
+    assert {own[0] for own in drawn} == set(range(9)), "from any place, over the end too"
+    assert len(MINI_BATCH.draw(row, pool, 20, "1/0/0")) == 9
+    assert MINI_BATCH.draw(row, [], 4, "1/0/0") == [], (
+        "rewards of the text alone beside rows that are asked by themselves"
+    )

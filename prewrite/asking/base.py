@@ -43,7 +43,7 @@ class Asking(ABC):
         A run of the pool from a random place on, since its order spreads labels (`prewrite.tasks.loading.spread`).
         """
         pool = self.pool(row, examples)
-        start = random.Random(key).randrange(len(pool))
+        start = random.Random(key).randrange(max(1, len(pool)))  # none where rewards read no examples
         return [pool[(start + number) % len(pool)] for number in range(min(count, len(pool)))]
 
     @abstractmethod

@@ -177,7 +177,8 @@ class Sampler:
 
     def forget_prefixes(self) -> None:
         """Drops the prefix cache: what is sampled next is computed as after a push, to the last bit."""
-        assert self.engine.reset_prefix_cache(), "no request is under way that would hold on to old keys and values"
+        is_empty = self.engine.reset_prefix_cache()
+        assert is_empty, "a request under way holds on to old keys and values"
 
 
 def memory_share(settings: RolloutSettings | TaskModelSettings) -> float:

@@ -17,7 +17,7 @@ from prewrite.engine.distributed import free_port
 
 ROOT = Path(__file__).parent.parent
 MODEL = ROOT / "models" / "smollm2-135m-instruct"
-LAUNCHER = str(Path(sys.executable).parent / "deepspeed")
+LAUNCHER = [sys.executable, "-m", "deepspeed.launcher.runner"]  # its script may lie elsewhere than Python
 TORCHRUN = str(Path(sys.executable).parent / "torchrun")
 
 
@@ -34,8 +34,14 @@ SMALL = ("--config", "configs/quickstart.json", *SMALL_SETTINGS)  # of train.py:
 
 
 def launched(ranks: int, *arguments: str) -> list[str]:
-    """The command by which the `deepspeed` launcher starts the ranks, on a port that no other run uses."""
-    return [LAUNCHER, "--num_accelerators", str(ranks), "--master_port", str(free_port()), *arguments]
+    """The command by which the `deepspeed` launcher starts the ranks, on a port that no other run uses.
+
+    Of several GPUs it takes the first of `CUDA_VISIBLE_DEVICES`, which the launcher ignores where it is told a number.
+    """
+    visible = [card for card in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if card]
+    cards = ",".join(visible[:ranks])
+    which = ["--include", f"localhost:{cards}"] if visible else ["--num_accelerators", str(ranks)]
+    return [*LAUNCHER, *which, "--master_port", str(free_port()), *arguments]
 
 
 def start_nodes(
@@ -60,7 +66,7 @@ def start_nodes(
                 "127.0.0.1",
             ],
             "deepspeed": [
-                *(LAUNCHER, "--hostfile", str(hosts), "--no_ssh", "--node_rank", str(number)),
+                *(*LAUNCHER, "--hostfile", str(hosts), "--no_ssh", "--node_rank", str(number)),
                 *("--master_addr", "127.0.0.1", "--master_port", port),
             ],
         }[launcher]

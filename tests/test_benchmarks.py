@@ -89,6 +89,17 @@ def test_a_rollout_is_as_long_as_that_of_the_slowest_rank() -> None:
     assert slowest_rollouts([first]) == first
 
 
+def test_where_steps_roll_nothing_out_means_are_told() -> None:
+    """As partial rollouts do: a median would be a step with a rollout or one without."""
+    steps = slowest_rollouts(
+        [[{"rollout": 8.0, "training": 1.0}, {"training": 1.0}, {"rollout": 9.0, "training": 1.0}]]
+    )
+    measured = Measured(steps, [[(5, 30)]] * 3, {}, kv_cache_is_resident=True)
+    figures = summary(measured, TrainingFlops(0, 10, 0), bf16_rate=100.0, kv_cache_gib=8.0, world_size=1)
+    assert figures["step, s"] == pytest.approx(20 / 3)
+    assert figures["rollout, s"] == pytest.approx(17 / 3)
+
+
 def test_an_inner_phase_does_not_count_for_the_outer_one() -> None:
     with PhaseMeter() as meter:
         with meter.phase("outer"):

@@ -4,7 +4,6 @@ import argparse
 import json
 import math
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,16 +11,12 @@ import pytest
 
 from prewrite.asking.verdicts import grade
 from prewrite.config import TaskModelSettings
-from prewrite.config.loading import make_config
 from prewrite.engine.forced_choice import ForcedChoice
 from prewrite.engine.task_model import TaskModel
 from prewrite.errors import UserError
 from prewrite.evaluation.setup import set_up
-from prewrite.rewards import score_completions
-from prewrite.rewards.rewriting import margins
 from prewrite.tasks import get_task
-from prewrite.training.objectives.ledger import _values
-from prewrite.types import Answer, Call, Evaluation, Example, Verdict
+from prewrite.types import Answer, Call, Example
 from scripts.benchmarks.replay import main as replay
 from tests.fault_server import FaultServer, Reply, completion, forced_texts
 
@@ -131,9 +126,8 @@ def test_an_endpoint_that_cannot_force_a_choice_is_refused_too():
 
 
 def test_evaluating_does_not_ask_for_them(tmp_path: Path):
-    reward = {"reward_funcs": ["target_margin_reward"]}
     config = tmp_path / "config.json"
-    config.write_text(json.dumps(SETTINGS | {"reward": reward, "task_model": {"model": "t", "label_logprobs": True}}))
+    config.write_text(json.dumps(SETTINGS | {"task_model": {"model": "t", "label_logprobs": True}}))
     given = argparse.Namespace(
         config=config,
         model=None,
@@ -155,56 +149,6 @@ def test_a_verdict_carries_that_of_the_target():
     verdicts = grade(task, [example] * 3, answers)
     assert [verdict.target_logprob for verdict in verdicts] == [pytest.approx(math.log(0.3)), None, None]
     assert [verdict.correct for verdict in verdicts] == [False, False, None]
-
-
-def rewarded(*logprobs: float | None, correct: bool | None = True) -> float | None:
-    verdicts = tuple(
-        Verdict(str(i), "positive", "positive", correct, True, target_logprob=one) for i, one in enumerate(logprobs)
-    )
-    (score,) = score_completions(
-        "target_margin_reward",
-        ["Say it."],
-        [{"instruction": "Say.", "dataset_name": "sst2"}],
-        evaluations=[Evaluation("Say it.", "sst2", verdicts)],
-        tasks=[get_task("sst2")],
-    )
-    return score
-
-
-def test_the_reward_is_the_mean_margin():
-    odds = math.log(9), math.log(0.25)  # of 0.9 and 0.2; their mean size is log 6
-    expected = [1 / (1 + math.exp(-5 * one / math.log(6))) for one in odds]
-    assert rewarded(math.log(0.9), math.log(0.2)) == pytest.approx(sum(expected) / 2)
-    assert rewarded(0.0, math.log(0.5)) == pytest.approx(0.75, abs=1e-3), "a certain one is as clear as can be"
-    assert rewarded(math.log(0.5)) == pytest.approx(0.5)
-    assert rewarded(*[math.log(0.5)] * 999, -100.0) == pytest.approx(0.5, abs=1e-2), "a steep one among flat ones"
-    assert rewarded(math.log(0.9), None) is None, "one that is not known: no verdict"
-    assert rewarded(math.log(0.9), correct=None) is None, "a failed call: no verdict"
-
-
-def test_being_surer_of_everything_gains_nothing():
-    odds = [2.0, 0.5, -1.0, 3.0]
-    timid, sure = (rewarded(*(-math.log1p(math.exp(-scale * one)) for one in odds)) for scale in (1.0, 2.5))
-    assert timid == pytest.approx(sure)
-    better = rewarded(*(-math.log1p(math.exp(-one)) for one in [2.0, 0.5, -0.2, 3.0]))
-    assert better is not None
-    assert timid is not None
-    assert better > timid + 0.05
-
-
-@pytest.mark.parametrize("own", [{}, {"label_logprobs": True, "scoring": "free_text"}])
-def test_the_reward_needs_the_setting(own):
-    reward = {"reward_funcs": ["target_margin_reward"]}
-    with pytest.raises(UserError, match="label_logprobs true, with scoring forced_choice"):
-        make_config(SETTINGS | {"reward": reward, "task_model": {"model": "t", **own}}, [], "config c.json")
-
-
-def test_the_estimate_is_made_of_margins_where_they_are_paid_for():
-    data = SimpleNamespace(rewards=[SimpleNamespace(reward=SimpleNamespace(name="target_margin_reward"))])
-    verdicts = [Verdict("1", "a", "a", True, True, target_logprob=math.log(0.6)), Verdict("2", "a", None, None, False)]
-    for metric, expected in ((None, margins([math.log(0.6), None])), ("accuracy", [1.0, 0.0])):
-        config = SimpleNamespace(selection=SimpleNamespace(metric=metric))
-        assert _values(config, data, get_task("ag_news"))(verdicts) == expected  # type: ignore[arg-type]
 
 
 def test_a_table_with_probabilities_is_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

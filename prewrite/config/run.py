@@ -92,10 +92,6 @@ class Config(Section):
             yield "task_model.model is empty; give the name that the endpoint serves, or a folder or hub name"
         if self.asks_task_model and self.training.max_steps == 0 and not self.budget.has_limit:
             yield "max_steps=0 searches among as many untrained rewrites as calls allow: give budget.max_task_calls"
-        knows_labels = self.task_model.label_logprobs and self.task_model.scoring == "forced_choice"
-        if "target_margin_reward" in self.reward.reward_funcs and not knows_labels:
-            how = "set task_model.label_logprobs true, with scoring forced_choice"
-            yield f"target_margin_reward reads how likely each label is: {how}"
         if self.training.early_stopping_patience is not None and not self.selection.eval_steps:
             yield "early_stopping_patience counts looks, and selection.eval_steps is 0: give eval_steps"
         if self.policy.offload_optimizer and self.policy.zero_stage == 1:

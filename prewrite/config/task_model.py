@@ -39,7 +39,7 @@ class TaskModelSettings(Section):
     scoring: Literal["forced_choice", "free_text"] = "forced_choice"
     """classification: force the answer to be a label, or find the label in free text; other tasks are free text"""
     label_logprobs: bool = False
-    """with forced choice, ask how likely each label was, for `target_margin_reward` (vLLM's endpoint can)"""
+    """with forced choice, ask how likely each label was, for rewards of your own (vLLM's endpoint can)"""
     system_prompt: str | None = None
     """system turn of every query; null = none"""
     chat_template_kwargs: dict[str, bool | int | float | str] = {}

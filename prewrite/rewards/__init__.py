@@ -44,7 +44,6 @@ _TABLE = (
     _reward(rewriting.template_accuracy_math_reward, (-1, 1), "rewrite", TEMPLATE, "math"),
     _reward(rewriting.accuracy, (0, 1), "rewrite", MINI_BATCH, "classification", name="accuracy_classification_reward"),
     _reward(rewriting.f1_classification_reward, (0, 1), "rewrite", MINI_BATCH, "classification"),
-    _reward(rewriting.target_margin_reward, (0, 1), "rewrite", MINI_BATCH, "classification"),
     _reward(rewriting.accuracy, (0, 1), "rewrite", MINI_BATCH, "open_question", name=_NQ_ACCURACY),
     _reward(rewriting.f1_nq_open_instruction_prewrite_reward, (0, 1), "rewrite", MINI_BATCH, "open_question"),
     _reward(rewriting.length_penalty, (-1, 0), "rewrite"),

@@ -5,8 +5,6 @@ A rewrite with a fault (no evaluation) is worth 0. One call that stayed failed, 
 the rollout without a verdict: rollouts of a group are compared on the same examples or not at all.
 """
 
-import math
-import statistics
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import cast
@@ -24,8 +22,6 @@ Samples = Sequence[Sample]
 Rows = Sequence[InstructionRow]
 Evaluations = Sequence[Evaluation | None]
 WRONG_TAGS = -1.0
-MARGIN_SLOPE = 5.0  # steeper is nearer to right and wrong; measured in docs/choosing.md
-TINY, STEEPEST = 1e-6, 50.0  # of log-odds and of what is squashed: exp of more than 700 overflows
 
 
 def accuracy(samples: Samples, rows: Rows, *, evaluations: Evaluations) -> list[Score]:
@@ -61,27 +57,6 @@ def template_accuracy_math_reward(
         WRONG_TAGS if rewrite and not has_right_tags(rewrite, row.tags) else _score(evaluation, _accuracy)
         for rewrite, row, evaluation in zip(rewrites, rows, evaluations, strict=True)
     ]
-
-
-def target_margin_reward(samples: Samples, rows: Rows, *, evaluations: Evaluations) -> list[Score]:
-    """How clearly a forced choice tells the right label from the others (`margins`), in the mean. Range [0, 1].
-
-    Between right and wrong by how much, where accuracy knows only which. Needs `task_model.label_logprobs`; no verdict
-    where the endpoint does not give them.
-    """
-    return [_score(evaluation, _margin) for evaluation in evaluations]
-
-
-def margins(logprobs: Sequence[float | None]) -> list[float]:
-    """logistic(5 * log-odds / mean |log-odds|) of each of a rewrite's right labels, from their log-probs.
-
-    Near 1 and 0 where right and wrong are clear, between where they are not. Being divided by its own mean, a rewrite
-    gains nothing by making the task model surer of all that it says, as it does where the probability itself is paid.
-    0 where the log-prob is not known.
-    """
-    known = [abs(_log_odds(one)) for one in logprobs if one is not None]
-    scale = MARGIN_SLOPE / max(statistics.fmean(known), TINY) if known else 0.0
-    return [0.0 if one is None else 1 / (1 + math.exp(-max(scale * _log_odds(one), -STEEPEST))) for one in logprobs]
 
 
 def f1_classification_reward(
@@ -127,16 +102,6 @@ def _score(evaluation: Evaluation | None, score: Callable[[Sequence[Verdict]], f
 
 def _accuracy(verdicts: Sequence[Verdict]) -> float | None:
     return _mean([cast(float, verdict.score) for verdict in verdicts])
-
-
-def _margin(verdicts: Sequence[Verdict]) -> float | None:
-    logprobs = [verdict.target_logprob for verdict in verdicts]
-    return None if None in logprobs else _mean(margins(logprobs))
-
-
-def _log_odds(logprob: float) -> float:
-    logprob = min(max(logprob, math.log(TINY)), -TINY)
-    return logprob - math.log(-math.expm1(logprob))
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -20,7 +20,6 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import spearmanr
 
-from prewrite.rewards.rewriting import margins
 from prewrite.tasks import TASKS
 from prewrite.tasks.loading import load_examples
 from prewrite.tasks.loading import spread as spread_labels
@@ -125,17 +124,13 @@ def judged(y_RE: np.ndarray, seen_RE: np.ndarray) -> dict[str, tuple[float, floa
 
 
 def by_probability(table: Table, p_RE: np.ndarray, draws: int, rng: np.random.Generator) -> None:
-    """Of right and wrong, of the right label's probability, and of its margin, which how sure a rewrite makes the task
-    model in general does not change."""
+    """Of right and wrong, and of the right label's probability."""
 
     def first(value_RE: np.ndarray) -> Way:
         return lambda seen, k: value_RE[:, seen[:k]].mean(axis=1)
 
-    def margin(seen: np.ndarray, k: int) -> np.ndarray:
-        return np.array([np.mean(margins(own)) for own in np.log(p_RE[:, seen[:k]]).tolist()])
-
     y = table.y_RE
-    shared_means(y, {"right or wrong": first(y), "probability": first(p_RE), "margin": margin}, draws, rng)
+    shared_means(y, {"right or wrong": first(y), "probability": first(p_RE)}, draws, rng)
 
 
 def by_label(table: Table, examples_E: Sequence[Example], draws: int, rng: np.random.Generator) -> None:

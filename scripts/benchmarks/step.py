@@ -163,12 +163,14 @@ def measure_ours(config: Config, world: distributed.World, problems: Sequence[st
 def slowest_rollouts(ranks: Sequence[Sequence[dict[str, float]]]) -> list[dict[str, float]]:
     """Rank 0's seconds by phase, step by step, each rollout being as long as that of the slowest rank.
 
-    ranks: each rank's steps, rank 0 first. What rank 0 waits for the others, it waits while scoring.
+    ranks: each rank's steps, rank 0 first. What rank 0 waits for the others, it waits while scoring. A step that trains
+    on what partial rollouts have left it rolls nothing out.
     """
     steps = []
     for step, *others in zip(*ranks, strict=True):
-        wait = max(0.0, max([other["rollout"] for other in others], default=0.0) - step["rollout"])
-        steps.append(step | {"rollout": step["rollout"] + wait, "scoring": step["scoring"] - wait})
+        own = step.get("rollout", 0.0)
+        wait = max(0.0, max([other.get("rollout", 0.0) for other in others], default=0.0) - own)
+        steps.append(step | {"rollout": own + wait, "scoring": step.get("scoring", 0.0) - wait})
     return steps
 
 
@@ -194,7 +196,11 @@ def measure_peer(
 def summary(
     measured: Measured, flops: TrainingFlops, bf16_rate: float, kv_cache_gib: float, world_size: int
 ) -> dict[str, float | None]:
-    """The figures of one side. Utilisation: needed operations a second of the training phase / what the cards reach."""
+    """The figures of one side: medians, or means where some steps roll nothing out (partial rollouts).
+
+    Utilisation: needed operations a second of the training phase / what the cards reach.
+    """
+    middle = statistics.median if all(phases.get("rollout") for phases in measured.seconds) else statistics.fmean
     step = [sum(phases.values()) for phases in measured.seconds]
     named = {phase: [phases.get(phase, 0.0) for phases in measured.seconds] for phase in PHASES}
     named["rest"] = [whole - sum(parts) for whole, *parts in zip(step, *named.values(), strict=True)]
@@ -204,8 +210,8 @@ def summary(
     training_peak = gib.get("training")
     own = None if training_peak is None else training_peak - kv_cache_gib * measured.kv_cache_is_resident
     return {
-        "step, s": statistics.median(step),
-        **{f"{phase}, s": statistics.median(seconds) for phase, seconds in named.items()},
+        "step, s": middle(step),
+        **{f"{phase}, s": middle(seconds) for phase, seconds in named.items()},
         "completion tokens/s": tokens / sum(step),
         "training: share of the bf16 matmul rate": needed / sum(named["training"]) / (bf16_rate * world_size),
         "peak, GiB": max(gib.values(), default=None),

@@ -8,7 +8,6 @@ from prewrite.asking.questions import Asked, Question, Scoring, answers_bar, eva
 from prewrite.config import Config
 from prewrite.evaluation.summary import summarise
 from prewrite.reporting.journal import Journal
-from prewrite.rewards.rewriting import margins
 from prewrite.tasks.base import Task
 from prewrite.tasks.rows import is_whole, row_names
 from prewrite.training.objectives.call_plan import look_examples, race_examples
@@ -41,7 +40,7 @@ class Ledger:
         self._own_train = [
             None if is_whole(row) else {example.id for example in data.train_of(row)} for row in data.rows
         ]
-        self.values = {task.name: _values(config, data, task) for task in data.tasks.values()}
+        self.value = {task.name: _value(config, data, task) for task in data.tasks.values()}
 
     def of(self, index: int) -> RowMemory:
         """The memory of a row."""
@@ -70,10 +69,10 @@ class Ledger:
     def worth(self, index: int) -> dict[str, Estimate]:
         """The estimate of every instruction of a row, from all verdicts on train and the race's part of dev."""
         row, memory = self.data.rows[index], self.of(index)
-        values, scores = self.values[row.dataset_name], {}
+        value, scores = self.value[row.dataset_name], {}
         for text in memory.candidates:
             known = memory.train.get(text, {}) | memory.dev.get(text, {})
-            scores[text] = dict(zip(known, values(list(known.values())), strict=True))
+            scores[text] = {example: value(verdict) for example, verdict in known.items()}
         estimates = estimate_worth(scores, {text: (c.step, c.source) for text, c in memory.candidates.items()})
         weight = self._weight_of_verdicts(row)
         return {
@@ -138,10 +137,8 @@ class Ledger:
         """
         row, known = self.data.rows[index], self.of(index).dev
         looked = [example.id for example in look_examples(self.config, self.data, row)]
-        values, own = self.values[row.dataset_name], [known.get(text, {}) for text in texts if text]
-        scores = [
-            s for verdicts in own for s in values([verdicts[example] for example in looked if example in verdicts])
-        ]
+        value, own = self.value[row.dataset_name], [known.get(text, {}) for text in texts if text]
+        scores = [value(verdicts[example]) for verdicts in own for example in looked if example in verdicts]
         return statistics.fmean(scores) if scores else None
 
     def entry(self, index: int, text: str, worth: Mapping[str, Estimate], beside: str) -> dict[str, Any]:
@@ -191,14 +188,6 @@ class Ledger:
     def _weight_of_verdicts(self, row: InstructionRow) -> float:
         asked = [e.weight for e in self.data.rewards if e.reward.asking and self.data.asks_about(row, e.reward.asking)]
         return sum(asked) or 1.0
-
-
-def _values(config: Config, data: RewriteData, task: Task) -> Callable[[Sequence[Verdict]], list[float]]:
-    """The scores of an instruction's verdicts: its margins where they are paid for, else each verdict's own score."""
-    if config.selection.metric is None and any(entry.reward.name == "target_margin_reward" for entry in data.rewards):
-        return lambda verdicts: margins([verdict.target_logprob for verdict in verdicts])
-    value = _value(config, data, task)
-    return lambda verdicts: list(map(value, verdicts))
 
 
 def _value(config: Config, data: RewriteData, task: Task) -> Callable[[Verdict], float]:

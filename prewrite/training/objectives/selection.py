@@ -204,9 +204,9 @@ class Selection:
             ours, theirs = [v.correct is True for v in first], [v.correct is not False for v in second]
             result = mcnemar_test(ours, theirs, alternative="greater")
         else:
-            values = self.ledger.values[row.dataset_name]
-            seed = self.config.seed
-            result = paired_permutation_test(values(first), values(second), alternative="greater", seed=seed)
+            value, seed = self.ledger.value[row.dataset_name], self.config.seed
+            ours, theirs = list(map(value, first)), list(map(value, second))
+            result = paired_permutation_test(ours, theirs, alternative="greater", seed=seed)
         for text, verdicts in ((best, first), (row.instruction, second)):
             self.ledger.write_line(index, text, "test", None, None, verdicts)
         self._remember_duel(index, "test", first, second, examples)

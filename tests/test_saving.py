@@ -11,9 +11,10 @@ import pytest
 
 from prewrite.training.checkpoint import newest_whole
 from tests.launching import finish, start
-from tests.loaded import start_light
+from tests.loaded import start_loaded
 from tests.test_resume import read_lines
 
+pytestmark = pytest.mark.slow
 UNSHARED = ["unshare", "--user", "--map-root-user", "--mount"]
 
 
@@ -32,7 +33,7 @@ SAVER = ("-m", "tests.saver")
 
 
 def test_a_save_that_is_killed_at_any_operation_costs_nothing_older(tmp_path: Path) -> None:
-    code, stdout, stderr = finish(start_light(*SAVER, "everywhere", str(tmp_path)), timeout=300)
+    code, stdout, stderr = finish(start_loaded(*SAVER, "everywhere", str(tmp_path)), timeout=300)
     assert code == 0, stderr[-3000:]
     told = [json.loads(line) for line in stdout.splitlines() if line.startswith("{")]
     kills = [line["killed at"] for line in told if "killed at" in line]
@@ -74,7 +75,7 @@ def test_a_full_disk_and_one_that_may_only_be_read_cost_nothing_older(tmp_path: 
 def test_where_one_rank_cannot_save_both_stop_and_nothing_older_is_lost(tmp_path: Path) -> None:
     """system-015"""
     store = tmp_path / "store"
-    ranks = [start_light(*SAVER, "fails", str(tmp_path), str(rank), str(store)) for rank in (0, 1)]
+    ranks = [start_loaded(*SAVER, "fails", str(tmp_path), str(rank), str(store)) for rank in (0, 1)]
     (first, _, other), (second, _, own) = (finish(rank, timeout=300) for rank in ranks)
     assert (first, second) == (2, 2), other[-3000:] + own[-3000:]
     assert "rank 1 failed while writing a checkpoint" in other

@@ -2,14 +2,16 @@
 
 import errno
 import os
+import re
 from pathlib import Path
 
 HALVES = "backslashreplace"  # a lone surrogate, which UTF-8 cannot say, becomes JSON's own escape of it
+_HALF = re.compile("[\ud800-\udfff]")
 
 
 def has_half_character(text: str) -> bool:
     """Whether it holds a lone surrogate, as half an emoji in a JSON escape: no tokenizer takes it."""
-    return any("\ud800" <= character <= "\udfff" for character in text)
+    return _HALF.search(text) is not None
 
 
 def write_whole(path: Path, text: str) -> None:

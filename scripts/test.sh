@@ -24,6 +24,8 @@ pyright=$!
 echo "test: pytest"
 # Three workers share out the files: a run that starts its models waits more than it computes. Each process has one thread: several that spin on few cores take several times as long.
 # A test that hangs (ranks waiting for one another) is ended with a traceback of every thread.
+# Dozens of processes are started: what one has compiled of the project serves the others.
+unset PYTHONDONTWRITEBYTECODE
 tests=0
 OMP_NUM_THREADS=1 pytest -n 3 --dist loadfile --no-loadscope-reorder --timeout 600 "${marks[@]}" "$@" || tests=$?
 wait "$pyright" || { cat "$types"; echo "test: pyright found faults"; exit 1; }

@@ -1,5 +1,6 @@
 """What tests of several files share."""
 
+import gc
 import json
 import signal
 from collections import Counter
@@ -7,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests.launching import MODEL
 
 LAYERS = 4
 VOCABULARY = 4096  # on a CPU, of SmolLM2's 49,152: the whole embedding's gradients are most of a small model's work
+
+gc.disable()  # while tests are collected: what is imported stays
 
 # A shell starts its background jobs with Ctrl-C ignored, and what the tests start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -23,9 +27,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: -slow[item.path])
 
 
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+
+
 def save_tokenizer(folder: str) -> Any:
     """SmolLM2's tokenizer, on a CPU with its first VOCABULARY tokens: merges make tokens in the ids' order."""
-    import torch
     from transformers import AutoTokenizer
 
     AutoTokenizer.from_pretrained(MODEL).save_pretrained(folder)
@@ -42,7 +50,6 @@ def save_tokenizer(folder: str) -> Any:
 @pytest.fixture(scope="session")
 def shallow_model(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Folder of SmolLM2's first layers: real weights, for tests to whom it does not matter what the model says."""
-    import torch
     from transformers import AutoModelForCausalLM
 
     folder = str(tmp_path_factory.mktemp("shallow_model"))
@@ -72,7 +79,6 @@ def talkative_model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def save_random_model(folder: str, end_every: int = 0) -> None:
     """end_every: of the tokens from 100 on, those that end a completion too."""
-    import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
     tokenizer = save_tokenizer(folder)

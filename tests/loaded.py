@@ -23,7 +23,10 @@ from prewrite.engine.distributed import free_port
 from prewrite.terminal import quiet_environment
 from tests.launching import ROOT, Running, launched, own_environment, start
 
-LIBRARIES = ("prewrite.training.run", "vllm.entrypoints.llm")
+LIBRARIES = (
+    *("prewrite.training.run", "prewrite.report.page", "vllm.entrypoints.llm"),
+    *("vllm.v1.worker.cpu_worker", "vllm.model_executor.models.llama"),  # vLLM imports them when an engine starts
+)
 quiet_environment()  # the one process that is forked inherits it, and a run of ours would have called it by then
 forks = multiprocessing.get_context("forkserver")
 forks.set_forkserver_preload([*LIBRARIES])
@@ -33,11 +36,14 @@ ranks_of = multiprocessing.get_context("fork")
 class Loaded:
     """A program that runs; its members are those of `subprocess.Popen`. pid: also its process group's."""
 
+    libraries_are_there = False
+
     def __init__(self, arguments: Sequence[str], ranks: int, environment: dict[str, str]):
         self.args = arguments
         self._output = tempfile.TemporaryDirectory()
         self._process = forks.Process(target=_launch, args=(arguments, ranks, environment, self._output.name))
         self._process.start()
+        Loaded.libraries_are_there = True
         assert self._process.pid is not None
         self.pid: int = self._process.pid
         atexit.register(self._end)
@@ -77,10 +83,17 @@ def start_loaded(*arguments: str, ranks: int = 1, **environment: str) -> Running
     return Loaded(arguments, ranks, {**os.environ, **own_environment(ranks), **environment})
 
 
+def start_light(*arguments: str) -> Running:
+    """As `start_loaded`, for a program that starts no engine: the libraries are not loaded for its sake alone."""
+    return start_loaded(*arguments) if Loaded.libraries_are_there else start([sys.executable, *arguments])
+
+
 def _launch(arguments: Sequence[str], ranks: int, environment: dict[str, str], output: str) -> None:
     """In the fork: the program, or a process of it for each rank."""
     assert set(LIBRARIES) <= set(sys.modules), "they have not been imported beforehand, which is what this is for"
     gc.freeze()  # else its collector writes to, and so copies, every page that is shared
+    # vLLM compiles one line of its sampler, which is seconds of each start; what `start` starts has it compiled.
+    torch._dynamo.config.disable = True
     os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number, name in ((1, "stdout"), (2, "stderr")):

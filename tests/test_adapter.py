@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import peft
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -199,6 +198,8 @@ def adapted(request: pytest.FixtureRequest, tmp_path: Path, shallow_model: str) 
 
 
 def test_the_folder_loads_in_peft_with_equal_logits_and_goes_on(adapted: tuple[Path, Path, torch.Tensor]) -> None:
+    import peft  # takes seconds, and every worker imports this file
+
     base, folder, logits = adapted
     theirs = peft.AutoPeftModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     torch.testing.assert_close(theirs(IDS).logits, logits, rtol=0, atol=1e-5)
@@ -215,6 +216,8 @@ def test_the_folder_loads_in_peft_with_equal_logits_and_goes_on(adapted: tuple[P
 def test_an_export_is_an_adapter_or_merged_the_whole_model(
     adapted: tuple[Path, Path, torch.Tensor], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    import peft
+
     base, checkpoint, logits = adapted
     run, whole = checkpoint.parent.parent, tmp_path / "whole"
     assert export([str(checkpoint), "--out", str(tmp_path / "adapter")]) == 0

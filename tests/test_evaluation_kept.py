@@ -16,7 +16,7 @@ from prewrite.evaluation.kept import KeptAnswers
 from prewrite.types import Call
 from tests.fault_server import FaultServer, Reply, completion, echo, query_of
 from tests.launching import finish
-from tests.loaded import start_loaded
+from tests.loaded import start_light
 from tests.test_evaluation_command import (  # noqa: F401  # the fixture
     GOOD,
     INITIAL,
@@ -52,7 +52,7 @@ def test_killed_in_the_middle_and_started_again_it_asks_only_what_is_missing(
         rows, total = run_folder / "evaluation_days.rows.jsonl", 3 * 3 * 40
         arguments = ["--prompts", str(run_folder / "log.jsonl"), "--set", "task_model.temperature=0.5"]
         arguments += ["--samples", "3", "--task", "days"]
-        process = start_loaded("evaluate.py", *arguments)
+        process = start_light("evaluate.py", *arguments)
         deadline = time.monotonic() + 120
         while kept_lines(rows) < 20:
             assert time.monotonic() < deadline, "no answers"
@@ -64,7 +64,7 @@ def test_killed_in_the_middle_and_started_again_it_asks_only_what_is_missing(
         assert 20 <= kept < total
         with rows.open("a", encoding="utf-8") as file:
             file.write('{"query": "cut in the mid')
-        code, out, err = finish(start_loaded("evaluate.py", *arguments))
+        code, out, err = finish(start_light("evaluate.py", *arguments))
         assert code == 0, err
         assert f"{kept} of {total} answers are kept" in err
         assert len(server.bodies) - asked == total - kept + 1  # and the probe
@@ -134,7 +134,7 @@ def test_ctrl_c_says_that_the_answers_are_kept(tmp_path: Path) -> None:
     with FaultServer(stops) as server:
         (tmp_path / "list.txt").write_text("Be brief.\n")
         arguments = ["--prompts", str(tmp_path / "list.txt"), "--task", "sentiment", "--model", "task"]
-        process = start_loaded("evaluate.py", *arguments, "--base-url", server.base_url)
+        process = start_light("evaluate.py", *arguments, "--base-url", server.base_url)
         rows = tmp_path / "evaluation_sentiment.rows.jsonl"
         while kept_lines(rows) < 5 and process.poll() is None:
             time.sleep(0.02)

@@ -35,7 +35,7 @@ from tests.fault_server import Behaviour, FaultServer, Reply, completion, query_
 from tests.hub_server import HubServer
 from tests.hub_stand_in import HubStandIn
 from tests.launching import MODEL, ROOT, finish, start, train_here, with_settings
-from tests.loaded import start_loaded
+from tests.loaded import start_light, start_loaded
 
 TEMPLATE = "Solve: {{ problem }}"
 
@@ -138,7 +138,7 @@ def test_killed_and_started_again_it_asks_only_what_is_missing(tmp_path: Path) -
     with FaultServer(lambda body, tried: Reply(body=adds(body, tried).body, delay=0.05)) as server:
         flags = ["--concurrency", str(concurrency), "--num-generations", "2", "--temperature", "1"]
         words = command(server, data, out, *flags)
-        process = start_loaded("-m", "prewrite.generate", *words)
+        process = start_light("-m", "prewrite.generate", *words)
         while not kept.is_file() or len(kept.read_text().splitlines()) < 25:
             assert process.poll() is None, process.communicate()
             time.sleep(0.01)

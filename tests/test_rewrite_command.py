@@ -141,6 +141,7 @@ def greedy_by_transformers(model: Path, requests: list[list[int]], max_new_token
     return [sample(text, "stop" if end else "length") for text, end in zip(texts, ended, strict=True)]
 
 
+@pytest.mark.slow
 def test_an_exported_model_rewrites_with_its_runs_own_request_as_transformers_does(tmp_path: Path) -> None:
     """The folder is exported from a checkpoint that holds a tied head twice (system-029)."""
     from transformers import AutoTokenizer

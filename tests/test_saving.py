@@ -14,6 +14,7 @@ from tests.launching import finish, start
 from tests.loaded import start_loaded
 from tests.test_resume import read_lines
 
+pytestmark = pytest.mark.slow
 UNSHARED = ["unshare", "--user", "--map-root-user", "--mount"]
 
 

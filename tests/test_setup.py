@@ -1,6 +1,7 @@
 """The pinned lists hold what the code imports, and setup.sh refuses with a message what it cannot do."""
 
 import ast
+import functools
 import re
 import shutil
 import subprocess
@@ -25,6 +26,7 @@ def pins(file):
     return dict(line.split("==") for line in lines if line and not line.startswith("#"))
 
 
+@functools.cache
 def imported_packages():
     files = [*ROOT.glob("*.py"), *(ROOT / "prewrite").rglob("*.py"), *(ROOT / "tests").glob("*.py")]
     modules = set()
@@ -113,6 +115,14 @@ def wheel(folder, name, number, requires=()):
         file.writestr(f"{info}/RECORD", "")
 
 
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    """As setup.sh makes one first: what it does then is the same with a copy of it."""
+    folder = tmp_path_factory.mktemp("environment") / ".venv"
+    subprocess.run([str(Path(sys.base_prefix) / "bin" / "python3"), "-m", "venv", str(folder)], check=True)
+    return folder
+
+
 def installed_from(checkout, *torches):
     """setup.sh on a machine whose pip knows these builds of torch alone: (what it did, the packages there then)."""
     packages = checkout / "packages"
@@ -138,7 +148,8 @@ def test_the_cpu_build_of_torch_is_taken_where_pip_knows_it(checkout):
     assert "plain build" not in done.stdout
 
 
-def test_else_the_plain_one_with_its_own_packages_and_it_says_so(checkout):
+def test_else_the_plain_one_with_its_own_packages_and_it_says_so(checkout, environment):
+    shutil.copytree(environment, checkout / ".venv", symlinks=True)
     done, packages = installed_from(checkout, "2.13.0", "2.14.0")
     assert done.returncode == 0, done.stderr
     assert packages == {"torch-2.13.0", "cudalib-13.0", "shared-1.0"}
@@ -147,7 +158,8 @@ def test_else_the_plain_one_with_its_own_packages_and_it_says_so(checkout):
     assert "holds requirements-cpu.txt already" in setup(checkout, PREWRITE_DEVICE="cpu").stdout
 
 
-def test_where_pip_finds_no_torch_at_all_its_words_are_told(checkout):
+def test_where_pip_finds_no_torch_at_all_its_words_are_told(checkout, environment):
+    shutil.copytree(environment, checkout / ".venv", symlinks=True)
     done, packages = installed_from(checkout)
     assert done.returncode == 1
     assert packages == set()

@@ -260,6 +260,14 @@ def test_holm_agrees_with_statsmodels() -> None:
     assert holm(list(p_values)) == pytest.approx(list(multitest.multipletests(p_values, method="holm")[1]))
 
 
+def test_power_by_hand() -> None:
+    # 5 of 10 examples differ, each won with (0.5 + 0.3) / (2 x 0.5); the test wants all 5: 1/32, and 6/32 with 4.
+    assert paired_power(10, 0.3, 0.5) == pytest.approx(0.8**5)
+    assert paired_power(10, 0.3, 0.5, level=6 / 32) == pytest.approx(0.8**5 + 5 * 0.8**4 * 0.2)
+    assert paired_power(8, 0.3, 0.5) == 0.0, "all 4 of 4 are luck once in 16 times"
+    assert paired_power(0, 0.3, 0.5) == 0.0
+
+
 def test_rows_needed_have_the_power_and_fewer_have_not() -> None:
     n = rows_needed(0.05, 0.27)
     assert paired_power(n, 0.05, 0.27) >= 0.8 > paired_power(n - 40, 0.05, 0.27)

@@ -185,6 +185,8 @@ def test_the_server_answers_and_ctrl_c_leaves_none_and_a_readable_run_folder(
     while not metrics.exists() and time.monotonic() < deadline and process.poll() is None:
         time.sleep(0.5)
     family = descendants(process)
+    (rank,) = [member for member in family if "train.py --local_rank=0 " in " ".join(command_lines([member]))]
+    rank.suspend()  # it would train on, and be answered too, while the server is looked at
     try:
         (guard,) = [member for member in family if "processes.py" in " ".join(command_lines([member]))]
         # All in the guard's session, which it empties whichever way its parent ends (test_task_server.py).
@@ -193,6 +195,7 @@ def test_the_server_answers_and_ctrl_c_leaves_none_and_a_readable_run_folder(
         model, port = re.findall(r"--model (\S+) .* --port (\d+)", command_line)[0]
         check_answers(TaskModelSettings(model=model, base_url=f"http://127.0.0.1:{port}/v1", max_tokens=8))
     finally:
+        rank.resume()
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
         code, _, stderr = finish(process, timeout=120)
     assert code != 0

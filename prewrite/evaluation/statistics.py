@@ -194,7 +194,8 @@ def paired_power(n: int, gain: float, discordant: float, *, level: float = 0.05)
     Exact over the wins, for the expected number of discordant examples.
     """
     changed = round(n * discordant)
-    needed = next((w for w in range(changed + 1) if stats.binom.sf(w - 1, changed, 0.5) <= level), changed + 1)
+    or_more = stats.binom.sf(np.arange(-1, changed + 1), changed, 0.5)  # 0 wins or more, ..., changed + 1: never
+    needed = int(np.argmax(or_more <= level))
     return float(stats.binom.sf(needed - 1, changed, (discordant + gain) / (2 * discordant)))
 
 

@@ -162,7 +162,7 @@ def reset_proof(policy: Policy, settings: PolicySettings, batch: Batch, losses: 
     losses: of the base model. Before the reset a step the other way leaves moments that would lead elsewhere.
     """
     sums, losses = [policy.checksums()], [*losses, loss_of(policy, batch)]
-    update(policy, dataclasses.replace(batch, advantage_B=-batch.advantage_B), "1", LEARNING_RATE)
+    update(policy, dataclasses.replace(batch, advantage_B=-batch.advantage_B), "4", LEARNING_RATE)
     base = policy.reset(settings)
     for learning_rate in (None, 0.0, LEARNING_RATE):
         if learning_rate is not None:

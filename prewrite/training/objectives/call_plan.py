@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from prewrite.config import Config
 from prewrite.engine.spending import Spending
 from prewrite.evaluation.statistics import paired_power
-from prewrite.training.objectives.race import plan_beside, race_cost
+from prewrite.training.objectives.race import plan_race, race_cost
 from prewrite.training.objectives.rewrite_data import RewriteData
 from prewrite.types import Example, InstructionRow
 
@@ -158,8 +158,8 @@ def _expected_race(config: Config, data: RewriteData, calls: int) -> int:
     samples, total = config.task_model.samples_per_query, 0
     share = calls // samples // len(data.rows)
     for row in data.rows:
-        plan = plan_beside(share, AS_MANY, len(race_examples(config, data, row)))
-        total += race_cost(plan) + plan[-1].examples if plan else 0
+        plan = plan_race(share, AS_MANY, len(race_examples(config, data, row)), beside=1)
+        total += race_cost(plan, beside=1)
     return samples * total
 
 

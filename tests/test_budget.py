@@ -17,7 +17,7 @@ from prewrite.errors import UserError
 from prewrite.reporting.journal import Journal
 from prewrite.tasks import get_task
 from prewrite.training.objectives.base import weighted_rewards
-from prewrite.training.objectives.call_plan import forecast, planned, race_reserve
+from prewrite.training.objectives.call_plan import forecast, outlook, planned, race_reserve
 from prewrite.training.objectives.requests import Requests
 from prewrite.training.objectives.rewrite import Rewrite
 from prewrite.training.objectives.rewrite_data import RewriteData
@@ -275,6 +275,19 @@ def test_an_endpoint_that_needs_retries_is_not_asked_past_the_limit(
     # for the race and 40 for the test would take 192 + 10 + 210 + 40; without retries 594 would be left for them.
     assert progress.step == 1
     assert best_of(selection)["instruction"]
+
+
+def test_the_plan_says_where_nothing_is_trained_and_why_there_is_no_test() -> None:
+    config = settings(budget={"max_task_calls": 200}, selection={"race_share": None})
+    told = outlook(config, data_for(config), 5, 1)
+    assert "the calls are too few to train" in told
+    assert "the test at the end" in told
+    config = settings(budget={"max_task_calls": 12})
+    assert "no test at the end: selection.test_size is 0, or the calls or the dev" in outlook(
+        config, data_for(config), 5, 1
+    )
+    config = settings()
+    assert "too few" not in outlook(config, data_for(config), 5, 1)
 
 
 def test_a_dry_run_prints_the_plan_and_asks_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,13 +1,16 @@
 """From samples to reward parts, through a real client: who is asked what, on which examples."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from prewrite.asking import MINI_BATCH, SUBJECT_BATCH
 from prewrite.asking.cleaning import clean_rewrite
 from prewrite.config import Config, TaskModelSettings
+from prewrite.config.loading import load_config
 from prewrite.engine.task_model import TaskModel
 from prewrite.errors import UserError
 from prewrite.rewards import get_reward
@@ -15,7 +18,7 @@ from prewrite.tasks import get_task
 from prewrite.training.objectives.base import Mark, WeightedReward
 from prewrite.training.objectives.requests import Requests
 from prewrite.training.objectives.rewrite import Rewrite
-from prewrite.training.objectives.rewrite_data import RewriteData
+from prewrite.training.objectives.rewrite_data import RewriteData, load_rewrite_data
 from prewrite.training.progress import Progress
 from prewrite.types import Example, InstructionRow, Sample, Sampled
 from tests.fault_server import FaultServer, Reply, completion, query_of
@@ -150,6 +153,42 @@ def test_a_row_that_is_a_problem_is_asked_alone_and_held_against_its_own_answer(
         found = scoring._score([*asked, sampled(rows[0], "What is 41 plus 1? It is 42.")], draw=0)
         assert [mark.parts["prewrite_accuracy_reward"] for mark in found] == [1.0, 0.0, 1.0, 0.0]
         assert sorted(map(query_of, server.bodies)) == sorted(one.output for one in asked)
+
+
+@pytest.mark.parametrize(
+    ("row", "reward", "settings", "told"),
+    [
+        (
+            {},
+            "accuracy_classification_reward",
+            ["metric=f1"],
+            r"selection\.metric=f1: it is of tasks of the kind open_q",
+        ),
+        (
+            {"answer": "positive"},
+            "prewrite_accuracy_reward",
+            ["num_parents=2"],
+            r"selection\.num_parents: with prewrite",
+        ),
+        ({"answer": "positive"}, "prewrite_accuracy_reward", ["context_share=1"], r"rollout\.context_share: with prew"),
+        (
+            *({"answer": "positive"}, "prewrite_accuracy_reward"),
+            *(
+                ["max_steps=0", "max_task_calls=9"],
+                r"training\.max_steps=0: with prewrite.* no best of several rewrites",
+            ),
+        ),
+    ],
+)
+def test_settings_that_say_nothing_of_these_tasks_are_refused(
+    row: dict, reward: str, settings: list[str], told: str, tmp_path: Path
+):
+    rows = [row | {"instruction": f"Is number {number} good?", "dataset_name": "sentiment"} for number in range(4)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
+    given = ["data.tasks=[]", f"instructions_file={tmp_path}/rows.jsonl", f"reward_funcs={json.dumps([reward])}"]
+    config = load_config("configs/quickstart.json", [*given, *(["dev_size=2"] if row else []), *settings])
+    with pytest.raises(UserError, match=told):
+        load_rewrite_data(config)
 
 
 def test_what_is_asked_ahead_is_asked_once_and_counted_once():

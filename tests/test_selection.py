@@ -257,6 +257,28 @@ def test_a_lone_rewrite_races_the_initial_one_for_all_calls(journal: Journal) ->
     assert none.spent["sst2"] == "no race: no rewrite is left"
 
 
+class FailsTheInitial(Scripted):
+    """From the test on, half of the initial instruction's calls fail."""
+
+    failing = False
+
+    def _answer(self, query: str) -> Answer:
+        if self.failing and query.startswith("Initial") and int(query.rsplit(" ", 1)[1]) % 2:
+            return Answer(text=None, error="gone")
+        return super()._answer(query)
+
+
+def test_failed_calls_of_the_initial_one_prove_nothing_whatever_the_test(journal: Journal) -> None:
+    for metric in ("accuracy", "balanced_accuracy"):
+        task_model = FailsTheInitial({"Initial": 0.6, "Other": 0.65})
+        selection = selection_with(task_model, journal, "Initial", metric=metric)
+        selection.ledger.of(0).best = "Other"
+        task_model.failing = True
+        claim = selection._test(0, None)
+        assert claim is not None
+        assert not claim.proven, metric
+
+
 def test_each_row_keeps_its_own_best(journal: Journal) -> None:
     worth = {"One": 0.3, "Two": 0.9, "Better": 0.7}
     selection = selection_with(Scripted(worth), journal, "One", "Two")

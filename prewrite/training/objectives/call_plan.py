@@ -172,9 +172,11 @@ def outlook(config: Config, data: RewriteData, steps: int, world_size: int) -> s
         lines.append(f"  budget.max_task_calls {limit:,}, retries included, is the limit of all")
     if not data.dev:
         return "\n".join(lines)
+    if steps and not parts[0].expected:
+        lines.append("the calls are too few to train: untrained rewrites race, if the race has any calls")
     rows = min(test_rows(config, data, row, limit) for row in data.rows)
     if not rows:
-        lines.append("no test at the end: selection.test_size is 0, or the calls are too few")
+        lines.append("no test at the end: selection.test_size is 0, or the calls or the dev examples are too few")
         return "\n".join(lines)
     power = paired_power(rows, TYPICAL_GAIN, TYPICAL_DISCORDANT)
     lines.append(

@@ -133,7 +133,9 @@ class Selection:
         plan = self._plan(index, calls, len(entrants))
         before = sum(map(len, self.ledger.of(index).dev.values()))
         if not plan:
-            self.spent[name] = "no race: " + (f"{calls} calls are too few for one" if entrants else "no rewrite is left")
+            self.spent[name] = "no race: " + (
+                f"{calls} calls are too few for one" if entrants else "no rewrite is left"
+            )
             return ranked(worth)[0], worth
 
         def ask(texts: Sequence[str], examples: int) -> None:
@@ -173,7 +175,7 @@ class Selection:
         """The weighted sum of the run's own rewards over examples that the instruction has been asked on."""
         row = self.data.rows[index]
         memory, task = self.ledger.of(index), self.data.tasks[row.dataset_name]
-        verdicts = tuple(_failed_as_wrong(memory.dev[text][example.id]) for example in examples)
+        verdicts = tuple(_failed_as(False, memory.dev[text][example.id]) for example in examples)
         evaluation, total = Evaluation(text, task.name, verdicts), memory.form.get(text, 0.0)
         for entry in self.data.rewards:
             if entry.reward.asking is None or not self.data.asks_about(row, entry.reward.asking):
@@ -204,13 +206,14 @@ class Selection:
             list(e.verdicts)
             for e in self.ledger.answers(index, dict.fromkeys([best, row.instruction], examples), "test")
         )
+        # A failed call of the best one is a wrong answer, one of the initial one a right answer.
         if self.config.selection.metric in (None, "accuracy") and self.config.task_model.samples_per_query == 1:
-            # A failed call of the best one is a wrong answer, one of the initial one a right answer.
             ours, theirs = [v.correct is True for v in first], [v.correct is not False for v in second]
             result = mcnemar_test(ours, theirs, alternative="greater")
         else:
             value, seed = self.ledger.value[row.dataset_name], self.config.seed
-            ours, theirs = list(map(value, first)), list(map(value, second))
+            ours = [value(_failed_as(False, verdict)) for verdict in first]
+            theirs = [value(_failed_as(True, verdict)) for verdict in second]
             result = paired_permutation_test(ours, theirs, alternative="greater", seed=seed)
         for text, verdicts in ((best, first), (row.instruction, second)):
             self.ledger.write_line(index, text, "test", None, None, verdicts)
@@ -298,6 +301,6 @@ def means_over_rows(shown: Mapping[str, float]) -> dict[str, float]:
     return {measure: sum(values) / len(values) for measure, values in by_measure.items() if len(values) > 1}
 
 
-def _failed_as_wrong(verdict: Verdict) -> Verdict:
-    """A failed call never makes a rewrite look better."""
-    return verdict if verdict.correct is not None else replace(verdict, correct=False, f1=0.0)
+def _failed_as(right: bool, verdict: Verdict) -> Verdict:
+    """The verdict; of a failed call that it was right, or wrong: no failure makes a rewrite look better."""
+    return verdict if verdict.correct is not None else replace(verdict, correct=right, f1=float(right))

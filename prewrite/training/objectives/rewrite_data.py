@@ -70,11 +70,9 @@ def load_rewrite_data(config: Config) -> RewriteData:
     check_objective(rewards, "rewrite")
     rows, tasks = instruction_rows(config)
     check_coverage(rewards, list(tasks.values()))
-    metric = config.selection.metric
-    if metric in METRIC_KINDS and METRIC_KINDS[metric] not in (kinds := {task.kind for task in tasks.values()}):
-        rule = (
-            f"it is of tasks of the kind {METRIC_KINDS[metric]}, and here are those of {', '.join(sorted(kinds))} alone"
-        )
+    metric, kinds = config.selection.metric, {task.kind for task in tasks.values()}
+    if (kind := METRIC_KINDS.get(metric or "")) is not None and kind not in kinds:
+        rule = f"it is of tasks of the kind {kind}, and here are those of {', '.join(sorted(kinds))} alone"
         raise UserError(f"selection.metric={metric}: {rule}: leave it out, or take accuracy")
     rows = _without_idle_tags(rows, tasks, rewards)
     known = {"instruction", *(tag for row in rows for tag in row.tags)}

@@ -90,6 +90,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.run is None and not 0 < arguments.mean < arguments.longest:
         parser.error("--mean: above 0 and below --longest")
+    if not 1 <= arguments.engines <= arguments.groups or arguments.generations < 1:
+        parser.error("--engines: at least 1, and a group for each; --generations: at least 1")
     known = lengths_of(arguments.run) if arguments.run else None
     columns: dict[str, dict[str, float | None]] = {"turns a step": {}, "share of 0's": {}, "pushes": {}}
     first = 0.0

@@ -17,6 +17,7 @@ from prewrite.errors import UserError
 from prewrite.reporting.journal import Journal
 from prewrite.tasks import get_task
 from prewrite.training.objectives.base import weighted_rewards
+from prewrite.training.objectives.budget import Budget
 from prewrite.training.objectives.call_plan import forecast, outlook, planned, race_reserve
 from prewrite.training.objectives.requests import Requests
 from prewrite.training.objectives.rewrite import Rewrite
@@ -275,6 +276,23 @@ def test_an_endpoint_that_needs_retries_is_not_asked_past_the_limit(
     # for the race and 40 for the test would take 192 + 10 + 210 + 40; without retries 594 would be left for them.
     assert progress.step == 1
     assert best_of(selection)["instruction"]
+
+
+@pytest.mark.usefixtures("lone_rank")
+def test_answers_of_before_a_resume_are_paid_for_whatever_is_asked_after_it(tmp_path: Path) -> None:
+    budget, kept = BudgetSettings(max_task_calls=30), tmp_path / "answers.jsonl"
+    with FaultServer() as server:
+        with task_model(server.base_url, budget) as model:
+            model.keep_answers(kept, rank=0, ranks=1)
+            at_the_checkpoint = model.state()
+            model.ask(calls(20))
+        for wanted, paid in ((calls(25), 25), (calls(60)[30:], 30)):  # the same ones and 5 more; others
+            with task_model(server.base_url, budget) as model:
+                model.keep_answers(kept, rank=0, ranks=1, state=at_the_checkpoint)
+                Budget(budget, model, Progress()).update()
+                model.ask(wanted)
+                assert len(server.bodies) == model.stats.requests == paid
+                assert (model.stats.refused > 0) == (paid == 30)
 
 
 def test_the_plan_says_where_nothing_is_trained_and_why_there_is_no_test() -> None:

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Sequence
@@ -193,11 +194,11 @@ def commit() -> str:
     return told.stdout.strip() or "unknown"
 
 
-def exit_code(main: Callable[[], None], name: str) -> int:
-    """Runs a measurement: 0, or 2 after a fault of the user's, told in one message."""
+def exit_code(main: Callable[[], None]) -> int:
+    """Runs a script: 0, or 2 after a fault of the user's, told in one message."""
     try:
         main()
     except UserError as error:
-        print(f"{name}: {error}", flush=True)
+        print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr, flush=True)
         return 2
     return 0

@@ -200,4 +200,4 @@ def _with_bias(task: Task, methods: Sequence[str]) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(exit_code(main, "optimizers.py"))
+    sys.exit(exit_code(main))

@@ -21,7 +21,8 @@ from pathlib import Path
 from prewrite.config.loading import load_config
 from prewrite.engine.policy import load_tokenizer
 from prewrite.training.partial_rollouts import MAX_PUSHES
-from scripts.benchmarks.common import exit_code, show_table
+from scripts.benchmarks.asking import exit_code
+from scripts.benchmarks.common import show_table
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 STEPS = 200

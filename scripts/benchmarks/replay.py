@@ -267,4 +267,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(exit_code(main, "replay.py"))
+    sys.exit(exit_code(main))

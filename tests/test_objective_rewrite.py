@@ -1,6 +1,7 @@
 """From samples to reward parts, through a real client: who is asked what, on which examples."""
 
 import json
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ from prewrite.errors import UserError
 from prewrite.rewards import get_reward
 from prewrite.tasks import get_task
 from prewrite.training.objectives.base import Mark, WeightedReward
-from prewrite.training.objectives.requests import Requests
+from prewrite.training.objectives.requests import Brief, Parent, Request, Requests
 from prewrite.training.objectives.rewrite import Rewrite
 from prewrite.training.objectives.rewrite_data import RewriteData, load_rewrite_data
 from prewrite.training.progress import Progress
@@ -117,6 +118,23 @@ def test_a_rewrite_with_a_fault_is_worth_nothing_and_is_not_asked():
         assert parts(scoring, row, f"Do this: {CONFIG.rollout.meta_instruction}") == [{"accuracy_math_reward": 0.0}]
         assert parts(scoring, row, "<think>nothing</think>") == [{"accuracy_math_reward": 0.0}]
         assert server.bodies == []
+
+
+def test_a_rewrite_that_goes_on_as_its_context_does_is_worth_nothing():
+    row = InstructionRow("Solve.", "gsm8k")
+    with scorer("accuracy_math_reward") as (scoring, server):
+        context, shown = scoring.requests._context(
+            Brief((), (("Add.", 0.39), ("Guess.", 0.1))),
+            Parent("Solve.", ((TRAIN["gsm8k"][0], "7"),)),
+            random.Random(0),
+        )
+        scoring._drawn[0, 0] = Request((), "Solve.", shown)
+        for line in context.split("\n"):
+            if line and not line.startswith("Question"):
+                assert parts(scoring, row, f"Do it.\n{line}") == [{"accuracy_math_reward": 0.0}], line
+        assert parts(scoring, row, "Question: What is 0 + 1?") == [{"accuracy_math_reward": 0.0}]
+        assert server.bodies == []
+        assert parts(scoring, row, "Give the right answer.") == [{"accuracy_math_reward": 1.0}]
 
 
 def test_a_template_is_asked_where_its_tags_are_right():

@@ -18,7 +18,7 @@ from prewrite.training.objectives.base import Mark, Parts
 from prewrite.training.objectives.budget import Budget
 from prewrite.training.objectives.call_plan import calls_each, forecast, outlook, planned, race_calls, reserve
 from prewrite.training.objectives.held_out import HeldOut
-from prewrite.training.objectives.requests import Request, Requests
+from prewrite.training.objectives.requests import Request, Requests, quotes_context
 from prewrite.training.objectives.rewrite_data import RewriteData
 from prewrite.training.progress import Progress
 from prewrite.types import Evaluation, Example, InstructionRow, Rollout, Sample, Sampled, Verdict
@@ -258,6 +258,8 @@ class Rewrite:
             fault = asking.fault(one.sample, one.output, known, [*examples, *request.shown])
             if fault is None and retells_example(one.output, known.instruction, request.shown):
                 fault = "leak"
+            if fault is None and quotes_context(one.output, row.instruction):
+                fault = "quotes_request"
         else:
             fault = asking.fault(one.sample, one.output, row, examples)
         return fault or self._wording_fault(row, one.output)

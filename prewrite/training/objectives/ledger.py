@@ -8,8 +8,10 @@ from prewrite.asking.questions import Asked, Question, Scoring, answers_bar, eva
 from prewrite.config import Config
 from prewrite.evaluation.summary import summarise
 from prewrite.reporting.journal import Journal
+from prewrite.rewards import Skip
 from prewrite.tasks.base import Task
 from prewrite.tasks.rows import is_whole, row_names
+from prewrite.training.objectives.base import WeightedReward
 from prewrite.training.objectives.call_plan import look_examples, race_examples
 from prewrite.training.objectives.estimate import Estimate, estimate_worth
 from prewrite.training.objectives.rewrite_data import METRIC_KINDS, RewriteData
@@ -93,21 +95,31 @@ class Ledger:
 
     def _form(self, index: int, text: str) -> float:
         """What the rewards of the text alone give an instruction that no completion was scored for."""
-        row, total = self.data.rows[index], 0.0
-        for entry in self.data.rewards:
-            if entry.reward.asking is not None:
-                continue
-            (score,) = entry.reward.score(
-                [Sample((), (), (), text, "stop")],
-                [row],
-                evaluations=[None],
-                tasks=[self.data.tasks[row.dataset_name]],
-                examples=[[]],
-                rewrites=[text],
-                parameters=entry.parameters,
-            )
-            total += entry.weight * score if isinstance(score, int | float) else 0.0
-        return total
+        scores = (
+            (entry.weight, self.reward(index, entry, text)) for entry in self.data.rewards if not entry.reward.asking
+        )
+        return sum(weight * score for weight, score in scores if isinstance(score, int | float))
+
+    def reward(
+        self,
+        index: int,
+        entry: WeightedReward,
+        text: str,
+        evaluation: Evaluation | None = None,
+        examples: Sequence[Example] = (),
+    ) -> float | Skip | None:
+        """A reward of an instruction by itself. evaluation, examples: what the task model did with it, on which."""
+        row = self.data.rows[index]
+        (score,) = entry.reward.score(
+            [Sample((), (), (), text, "stop")],
+            [row],
+            evaluations=[evaluation],
+            tasks=[self.data.tasks[row.dataset_name]],
+            examples=[examples],
+            rewrites=[text],
+            parameters=entry.parameters,
+        )
+        return score
 
     def ask(self, index: int, texts: Sequence[str], examples: Sequence[Example], role: str) -> None:
         """Sees to it that each instruction has its verdict on each example; what is known is not asked again."""

@@ -20,7 +20,7 @@ from prewrite.training.objectives.requests import Brief, distinct, make_brief
 from prewrite.training.objectives.rewrite_data import RewriteData
 from prewrite.training.objectives.use import how_to_ask
 from prewrite.training.progress import Candidate, Claim, Progress, Winner
-from prewrite.types import Evaluation, Example, Rollout, Sample, Verdict
+from prewrite.types import Evaluation, Example, Rollout, Verdict
 
 LEVEL = 0.05  # of the test
 
@@ -173,22 +173,13 @@ class Selection:
 
     def _own_rewards(self, index: int, text: str, examples: Sequence[Example]) -> float:
         """The weighted sum of the run's own rewards over examples that the instruction has been asked on."""
-        row = self.data.rows[index]
-        memory, task = self.ledger.of(index), self.data.tasks[row.dataset_name]
+        row, memory = self.data.rows[index], self.ledger.of(index)
         verdicts = tuple(_failed_as(False, memory.dev[text][example.id]) for example in examples)
-        evaluation, total = Evaluation(text, task.name, verdicts), memory.form.get(text, 0.0)
+        evaluation, total = Evaluation(text, row.dataset_name, verdicts), memory.form.get(text, 0.0)
         for entry in self.data.rewards:
             if entry.reward.asking is None or not self.data.asks_about(row, entry.reward.asking):
                 continue
-            (score,) = entry.reward.score(
-                [Sample((), (), (), text, "stop")],
-                [row],
-                evaluations=[evaluation],
-                tasks=[task],
-                examples=[examples],
-                rewrites=[text],
-                parameters=entry.parameters,
-            )
+            score = self.ledger.reward(index, entry, text, evaluation, examples)
             total += 0.0 if isinstance(score, Skip) else entry.weight * (score if score is not None else -1.0)
         return total
 

@@ -57,7 +57,8 @@ def config_table() -> str:
             default = "required" if info.is_required() else f"`{json.dumps(info.default, ensure_ascii=False)}`"
             if name == "meta_instruction":
                 default = "see `prewrite/config/rollout.py`"
-            lines.append(f"| `{name}` | {default} | {info.description} |")
+            meaning = " ".join(info.description.split()).replace("|", "\\|")
+            lines.append(f"| `{name}` | {default} | {meaning} |")
     return "\n".join(lines) + "\n"
 
 

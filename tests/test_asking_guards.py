@@ -57,5 +57,9 @@ def test_a_rewrite_about_a_shown_example_is_told_from_one_about_the_task():
     assert retells_example("Compute the total revenue from selling both types of items in containers.", SOLVE, [shown])
     assert not retells_example("Compute the total in small, checked steps; write the result in a box.", SOLVE, [shown])
     assert not retells_example("Compute the total revenue from selling both types of items.", SOLVE, [])
+    short = Example("1", {"text": "The world is empty and ugly.", "title": "Bad"}, "negative")
+    assert retells_example("Question: The world is empty and ugly.", SOLVE, [short])
+    assert not retells_example("Is the world bad, or is it empty and ugly?", SOLVE, [short])
+    assert not retells_example("The world is empty and ugly. Judge it.", "The world is empty and ugly.", [short])
     known = "Compute the total revenue from selling both types of items in containers."
     assert not retells_example(known, known, [shown])

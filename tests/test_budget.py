@@ -17,7 +17,8 @@ from prewrite.errors import UserError
 from prewrite.reporting.journal import Journal
 from prewrite.tasks import get_task
 from prewrite.training.objectives.base import weighted_rewards
-from prewrite.training.objectives.call_plan import forecast, planned, race_reserve
+from prewrite.training.objectives.budget import Budget
+from prewrite.training.objectives.call_plan import forecast, outlook, planned, race_reserve
 from prewrite.training.objectives.requests import Requests
 from prewrite.training.objectives.rewrite import Rewrite
 from prewrite.training.objectives.rewrite_data import RewriteData
@@ -275,6 +276,36 @@ def test_an_endpoint_that_needs_retries_is_not_asked_past_the_limit(
     # for the race and 40 for the test would take 192 + 10 + 210 + 40; without retries 594 would be left for them.
     assert progress.step == 1
     assert best_of(selection)["instruction"]
+
+
+@pytest.mark.usefixtures("lone_rank")
+def test_answers_of_before_a_resume_are_paid_for_whatever_is_asked_after_it(tmp_path: Path) -> None:
+    budget, kept = BudgetSettings(max_task_calls=30), tmp_path / "answers.jsonl"
+    with FaultServer() as server:
+        with task_model(server.base_url, budget) as model:
+            model.keep_answers(kept, rank=0, ranks=1)
+            at_the_checkpoint = model.state()
+            model.ask(calls(20))
+        for wanted, paid in ((calls(25), 25), (calls(60)[30:], 30)):  # the same ones and 5 more; others
+            with task_model(server.base_url, budget) as model:
+                model.keep_answers(kept, rank=0, ranks=1, state=at_the_checkpoint)
+                Budget(budget, model, Progress()).update()
+                model.ask(wanted)
+                assert len(server.bodies) == model.stats.requests == paid
+                assert (model.stats.refused > 0) == (paid == 30)
+
+
+def test_the_plan_says_where_nothing_is_trained_and_why_there_is_no_test() -> None:
+    config = settings(budget={"max_task_calls": 200}, selection={"race_share": None})
+    told = outlook(config, data_for(config), 5, 1)
+    assert "the calls are too few to train" in told
+    assert "the test at the end" in told
+    config = settings(budget={"max_task_calls": 12})
+    assert "no test at the end: selection.test_size is 0, or the calls or the dev" in outlook(
+        config, data_for(config), 5, 1
+    )
+    config = settings()
+    assert "too few" not in outlook(config, data_for(config), 5, 1)
 
 
 def test_a_dry_run_prints_the_plan_and_asks_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

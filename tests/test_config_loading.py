@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 
@@ -239,7 +240,17 @@ def test_a_host_that_no_name_server_can_be_asked_for_is_refused(write, host):
 
 
 @pytest.mark.parametrize(
-    "address", ["localhost:8000", "", "http://", "http://host/v1 ", "ftp://host/v1", "http://[::1/v1", "http://h:x/v1"]
+    "address",
+    [
+        "localhost:8000",
+        "",
+        "http://",
+        "http://h/v1,http://i/v1",
+        "http://host/v1 ",
+        "ftp://host/v1",
+        "http://[::1/v1",
+        "http://h:x/v1",
+    ],
 )
 def test_an_endpoint_is_a_whole_address(write, address):
     assert "no plain address, as http://host:8000/v1" in refusal(write(task_model={"base_url": address}))
@@ -264,6 +275,12 @@ def test_a_gpu_is_named_once(write):
 def test_an_offloaded_optimizer_is_shared_out_under_zero_3(write):
     assert "zero_stage=1" in refusal(write(), "offload_optimizer=true", "zero_stage=1")
     load_config(write(), ["offload_optimizer=true", "zero_stage=3"])
+
+
+def test_settings_that_would_do_nothing_together_are_refused(write):
+    assert "shows nothing" in refusal(write(), "context_share=0.5", "context_tried=0", "context_failures=0")
+    assert "of a forced choice" in refusal(write(), "label_logprobs=true", "scoring=free_text")
+    load_config(write(), ["context_share=0.5", "context_tried=0", "label_logprobs=true"])
 
 
 def test_one_source_of_instructions(write):
@@ -314,6 +331,8 @@ def test_table_explains_every_setting():
         settings = getattr(info.annotation, "model_fields", None)
         for key in settings or [section]:
             assert f"| `{key}` |" in table
+    cells = {len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}
+    assert cells == {4}, "a row of Markdown is one line of three cells"
 
 
 @pytest.mark.parametrize("name", ["dapoo", "my_losses:", ":loss"])

@@ -1,21 +1,25 @@
 """From samples to reward parts, through a real client: who is asked what, on which examples."""
 
+import json
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from prewrite.asking import MINI_BATCH, SUBJECT_BATCH
 from prewrite.asking.cleaning import clean_rewrite
 from prewrite.config import Config, TaskModelSettings
+from prewrite.config.loading import load_config
 from prewrite.engine.task_model import TaskModel
 from prewrite.errors import UserError
 from prewrite.rewards import get_reward
 from prewrite.tasks import get_task
 from prewrite.training.objectives.base import Mark, WeightedReward
-from prewrite.training.objectives.requests import Requests
+from prewrite.training.objectives.requests import Brief, Parent, Request, Requests
 from prewrite.training.objectives.rewrite import Rewrite
-from prewrite.training.objectives.rewrite_data import RewriteData
+from prewrite.training.objectives.rewrite_data import RewriteData, load_rewrite_data
 from prewrite.training.progress import Progress
 from prewrite.types import Example, InstructionRow, Sample, Sampled
 from tests.fault_server import FaultServer, Reply, completion, query_of
@@ -116,6 +120,23 @@ def test_a_rewrite_with_a_fault_is_worth_nothing_and_is_not_asked():
         assert server.bodies == []
 
 
+def test_a_rewrite_that_goes_on_as_its_context_does_is_worth_nothing():
+    row = InstructionRow("Solve.", "gsm8k")
+    with scorer("accuracy_math_reward") as (scoring, server):
+        context, shown = scoring.requests._context(
+            Brief((), (("Add.", 0.39), ("Guess.", 0.1))),
+            Parent("Solve.", ((TRAIN["gsm8k"][0], "7"),)),
+            random.Random(0),
+        )
+        scoring._drawn[0, 0] = Request((), "Solve.", shown)
+        for line in context.split("\n"):
+            if line and not line.startswith("Question"):
+                assert parts(scoring, row, f"Do it.\n{line}") == [{"accuracy_math_reward": 0.0}], line
+        assert parts(scoring, row, "Question: What is 0 + 1?") == [{"accuracy_math_reward": 0.0}]
+        assert server.bodies == []
+        assert parts(scoring, row, "Give the right answer.") == [{"accuracy_math_reward": 1.0}]
+
+
 def test_a_template_is_asked_where_its_tags_are_right():
     row = InstructionRow("Solve.", "gsm8k", tags=("problem",))
     with scorer("template_accuracy_math_reward") as (scoring, server):
@@ -150,6 +171,42 @@ def test_a_row_that_is_a_problem_is_asked_alone_and_held_against_its_own_answer(
         found = scoring._score([*asked, sampled(rows[0], "What is 41 plus 1? It is 42.")], draw=0)
         assert [mark.parts["prewrite_accuracy_reward"] for mark in found] == [1.0, 0.0, 1.0, 0.0]
         assert sorted(map(query_of, server.bodies)) == sorted(one.output for one in asked)
+
+
+@pytest.mark.parametrize(
+    ("row", "reward", "settings", "told"),
+    [
+        (
+            {},
+            "accuracy_classification_reward",
+            ["metric=f1"],
+            r"selection\.metric=f1: it is of tasks of the kind open_q",
+        ),
+        (
+            {"answer": "positive"},
+            "prewrite_accuracy_reward",
+            ["num_parents=2"],
+            r"selection\.num_parents: with prewrite",
+        ),
+        ({"answer": "positive"}, "prewrite_accuracy_reward", ["context_share=1"], r"rollout\.context_share: with prew"),
+        (
+            *({"answer": "positive"}, "prewrite_accuracy_reward"),
+            *(
+                ["max_steps=0", "max_task_calls=9"],
+                r"training\.max_steps=0: with prewrite.* no best of several rewrites",
+            ),
+        ),
+    ],
+)
+def test_settings_that_say_nothing_of_these_tasks_are_refused(
+    row: dict, reward: str, settings: list[str], told: str, tmp_path: Path
+):
+    rows = [row | {"instruction": f"Is number {number} good?", "dataset_name": "sentiment"} for number in range(4)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
+    given = ["data.tasks=[]", f"instructions_file={tmp_path}/rows.jsonl", f"reward_funcs={json.dumps([reward])}"]
+    config = load_config("configs/quickstart.json", [*given, *(["dev_size=2"] if row else []), *settings])
+    with pytest.raises(UserError, match=told):
+        load_rewrite_data(config)
 
 
 def test_what_is_asked_ahead_is_asked_once_and_counted_once():

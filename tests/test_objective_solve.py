@@ -229,6 +229,10 @@ def test_a_setting_of_the_other_objective_is_refused_and_no_task_model_is_needed
     file.write_text(json.dumps(whole))
     with pytest.raises(UserError, match=r"data\.instruction is read by objective=rewrite alone, and this is solve"):
         load_config(file)
+    whole["data"] = {"tasks": ["gsm8k"]}
+    file.write_text(json.dumps(whole))
+    with pytest.raises(UserError, match=r"budget\.max_task_tokens is read by objective=rewrite alone"):
+        load_config(file, ["max_task_tokens=1000"])
     with pytest.raises(
         UserError, match=r"data\.set_aside_passes is read by objective=solve alone, and this is rewrite"
     ):

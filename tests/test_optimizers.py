@@ -110,6 +110,33 @@ def test_the_table_says_what_a_label_bias_explains(capsys: pytest.CaptureFixture
     assert ": more than a label bias" in capsys.readouterr().out
 
 
+def test_the_table_of_a_file_needs_no_server_and_other_rows_do_not_come_into_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--task", "sentiment", "--out", str(tmp_path / "new")]
+    with pytest.raises(UserError, match="is not there, or has nothing in it"):
+        main([*flags, "--table"])
+    assert not (tmp_path / "new").exists()
+    initial = get_task("sentiment").default_instruction
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "optimizers-sentiment.jsonl").write_text(
+        json.dumps({"tested": initial, "rows": 4, "marks": "0101"}) + "\n"
+    )
+    main([*flags, "--table"])
+    assert "| initial |  | 50.0 |" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(flags)
+    assert "--base-urls and --model are needed" in capsys.readouterr().err
+    nobody = [*flags, "--base-urls", "http://127.0.0.1:1/v1", "--model", "m"]
+    for given, told in (
+        (["--test-rows", "5"], "has runs of the rows 4, and this is 5"),
+        (["--test-rows", "1"], "1 test rows have no interval"),
+        (["--methods", "best_of_k@0"], "20 calls at least"),
+    ):
+        with pytest.raises(UserError, match=told):
+            main([*nobody, *given])
+
+
 def requests_served(base_url: str) -> float:
     """Chat completions that the server has answered, by its own count."""
     with urllib.request.urlopen(base_url.removesuffix("/v1") + "/metrics") as reply:

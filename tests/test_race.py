@@ -3,15 +3,16 @@
 import numpy as np
 import pytest
 
-from prewrite.training.objectives.race import plan_race, race_cost, run_race
+from prewrite.training.objectives.race import Round, plan_race, race_cost, run_race
 
 
-@pytest.mark.parametrize("calls", [47, 48, 500, 1000, 6000, 20000])
+@pytest.mark.parametrize("calls", [17, 18, 30, 47, 48, 500, 1000, 6000, 20000])
 @pytest.mark.parametrize("candidates", [1, 2, 7, 100, 2000])
 @pytest.mark.parametrize("examples", [5, 60, 500])
-def test_a_plan_keeps_within_its_means(calls: int, candidates: int, examples: int) -> None:
-    plan = plan_race(calls, candidates, examples)
-    assert race_cost(plan) <= calls
+@pytest.mark.parametrize("beside", [0, 1])
+def test_a_plan_keeps_within_its_means(calls: int, candidates: int, examples: int, beside: int) -> None:
+    plan = plan_race(calls, candidates, examples, beside=beside)
+    assert race_cost(plan, beside=beside) <= calls
     assert all(r.contenders <= candidates and r.examples <= examples for r in plan)
     assert [r.contenders for r in plan] == sorted((r.contenders for r in plan), reverse=True)
     assert [r.examples for r in plan] == sorted(r.examples for r in plan)
@@ -28,6 +29,14 @@ def test_no_race_without_two_candidates_or_calls() -> None:
     assert plan_race(10_000, 1, 100) == []
     assert plan_race(5, 100, 100) == []
     assert plan_race(1000, 100, 0) == []
+    assert plan_race(10_000, 0, 100, beside=1) == []
+    assert plan_race(17, 100, 100, beside=1) == []
+
+
+def test_what_runs_along_costs_its_own_and_no_race_of_few_calls_is_left_out() -> None:
+    assert plan_race(18, 100, 100, beside=1) == [Round(2, 6)]
+    assert plan_race(200, 1, 500, beside=1) == [Round(1, 100)]
+    assert plan_race(400, 3, 500, beside=1) == [Round(3, 100)], "one short of a power of two"
 
 
 def test_the_best_of_many_wins_mostly_and_most_calls_go_to_the_good() -> None:

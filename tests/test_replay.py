@@ -6,8 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from prewrite.errors import UserError
 from prewrite.tasks import TASKS
 from prewrite.tasks.loading import load_examples
+from scripts.benchmarks.false_wins import simulate
 from scripts.benchmarks.replay import Table, by_label, examples_seen, flat, judged, load, main, race, spread
 
 
@@ -75,3 +77,17 @@ def test_spread_labels_tell_more_than_examples_by_luck(capsys: pytest.CaptureFix
     (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| 8 |")]
     by_luck, spread_out = map(float, row.split("|")[2:4])
     assert spread_out > by_luck + 0.05
+
+
+@pytest.mark.parametrize("text", [None, "", "{}\n", '{"task": "sst2", "examples": []}\n', "[1]\n[2]\n", "no JSON"])
+def test_a_file_that_holds_no_table_is_told(text: str | None, tmp_path: Path) -> None:
+    path = tmp_path / "table.jsonl"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(UserError, match=r"table\.jsonl: .*verdicts\.py"):
+        load(path)
+
+
+def test_a_simulated_run_too_small_to_train_races_untrained_rewrites_as_a_real_one_does() -> None:
+    _, _, calls = simulate("equal", 600, 200, 0)
+    assert 400 < calls <= 600

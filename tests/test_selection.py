@@ -226,8 +226,57 @@ def test_finalists_are_compared_on_the_examples_that_all_of_them_have(journal: J
     task_model.first = frozenset(example.id for example in selection.ledger.race_examples[0][:12])
     selection.evaluate_initial(0)  # 64 examples, of which it has 12 right
     selection.finish(1, [["One", "Two"]], calls=40)
-    assert "then 2 on 10 examples" in selection.spent["sst2"]
+    assert "then 2 on 13 examples" in selection.spent["sst2"]
     assert best_of(journal)["instruction"] == "Initial"
+
+
+def test_a_race_that_the_budget_cut_is_not_won_by_who_was_asked_little(journal: Journal) -> None:
+    """One has two of three right on all examples of the round; Two was asked on one of them, and had luck."""
+    task_model = RightOnTheFirst(dict.fromkeys(["Initial", "One", "Two"], 1.0))
+    selection = selection_with(task_model, journal, "Initial", eval_examples=10)
+    selection.evaluate_initial(0)
+    examples = selection.ledger.race_examples[0][:40]
+    lucky = next(place for place, example in enumerate(examples) if int(example.id) % 3 > 0)
+    selection.ledger.race_examples[0] = [examples[lucky], *examples[:lucky], *examples[lucky + 1 :]]
+    selection.ledger.ask(0, ["Initial"], selection.ledger.race_examples[0], "race")
+    task_model.calls_left = 41
+    selection.finish(1, [["One", "Two"]], calls=120)
+    known = selection.ledger.of(0).dev
+    assert (len(known["One"]), [verdict.correct for verdict in known["Two"].values()]) == (40, [True])
+    assert best_of(journal)["instruction"] == "One"
+
+
+def test_a_lone_rewrite_races_the_initial_one_for_all_calls(journal: Journal) -> None:
+    task_model = Scripted({"Initial": 0.5, "Only": 0.7})
+    selection = selection_with(task_model, journal, "Initial", eval_examples=10)
+    selection.finish(1, [["Only"]], calls=200)
+    assert "race: the best 1 of 1 rewrites by estimate, then 1 on 100 examples; 200 answers" in selection.spent["sst2"]
+    assert best_of(journal)["instruction"] == "Only"
+    none = selection_with(task_model, journal, "Initial", eval_examples=10)
+    none.finish(1, [[]], calls=200)
+    assert none.spent["sst2"] == "no race: no rewrite is left"
+
+
+class FailsTheInitial(Scripted):
+    """From the test on, half of the initial instruction's calls fail."""
+
+    failing = False
+
+    def _answer(self, query: str) -> Answer:
+        if self.failing and query.startswith("Initial") and int(query.rsplit(" ", 1)[1]) % 2:
+            return Answer(text=None, error="gone")
+        return super()._answer(query)
+
+
+def test_failed_calls_of_the_initial_one_prove_nothing_whatever_the_test(journal: Journal) -> None:
+    for metric in ("accuracy", "balanced_accuracy"):
+        task_model = FailsTheInitial({"Initial": 0.6, "Other": 0.65})
+        selection = selection_with(task_model, journal, "Initial", metric=metric)
+        selection.ledger.of(0).best = "Other"
+        task_model.failing = True
+        claim = selection._test(0, None)
+        assert claim is not None
+        assert not claim.proven, metric
 
 
 def test_each_row_keeps_its_own_best(journal: Journal) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from prewrite.config.base import Section
+from prewrite.config.budget import BudgetSettings
 
 READ_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "rewrite": {
@@ -11,7 +12,7 @@ READ_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "rollout": ("meta_instruction", "context_share", "context_tried", "context_failures"),
         "reward": ("examples_per_rewrite",),
         "selection": ("race_share", "test_size", "metric", "num_parents"),
-        "budget": ("max_task_calls",),
+        "budget": tuple(BudgetSettings.model_fields),
         "evaluation": ("benchmarks",),
     },
     "solve": {

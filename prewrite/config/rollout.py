@@ -1,5 +1,6 @@
 """How the policy writes."""
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -58,3 +59,7 @@ class RolloutSettings(Section):
     """GPU memory the engine frees while training: 0 none, 1 the KV cache (weights wait in CPU memory), 2 both"""
     vllm_tensor_parallel_size: Positive = 1
     """ranks that share one vLLM engine, for policies that do not fit one GPU twice"""
+
+    def faults(self) -> Iterator[str]:
+        if self.context_share and not (self.context_tried or self.context_failures):
+            yield "context_share with context_tried 0 and context_failures 0 shows nothing: give one, or no share"

@@ -19,8 +19,9 @@ class SelectionSettings(Section):
     race_share: Annotated[float, Field(ge=0, le=0.9)] | None = None
     """of all task calls, those of the race, which picks the best by halving; null = 0.3, of a small budget up to 0.6"""
     test_size: Count = 700
-    """dev examples kept for the one test of the best against the initial: all but those of a look; 0 = no test"""
+    """dev examples kept for the one test of the best against the initial: all but those of a look, or half; 0 = none"""
     metric: Literal["accuracy", "balanced_accuracy", "f1"] | None = None
-    """what the best is best in; null = the run's own rewards. balanced_accuracy: mean recall over the labels"""
+    """what the best is best in; null = the run's own rewards. balanced_accuracy: mean recall over the labels of a
+    classification; f1: of tokens, in open questions; other tasks of the run go by accuracy"""
     num_parents: Positive = 1
     """instructions that groups start from: the row's own and the best so far that are no near-copies of one another"""

@@ -102,7 +102,7 @@ class TaskModelSettings(Section):
     def faults(self) -> Iterator[str]:
         """Secrets stay out of a config: they are written into the run folder. So the values are not repeated here."""
         if not all(map(_is_plain_address, self.base_urls)):
-            rule = "http://host:8000/v1, without user name, password and query"
+            rule = "http://host:8000/v1 (or a list of such), without user name, password and query"
             yield f"`base_url` is no plain address, as {rule}: the key is given by `api_key_env`"
         name = self.api_key_env
         if name is not None and not (name.isidentifier() and name.isupper()):  # hf_... is an identifier too
@@ -119,6 +119,8 @@ class TaskModelSettings(Section):
                 yield f"`samples_per_query` with `temperature` 0{where}: they would all be the same; set it above 0"
             if not self.vllm_fields and (own.top_k > 0 or own.min_p or own.repetition_penalty != 1):
                 yield f"`top_k`, `min_p` and `repetition_penalty`{where} are sent with `vllm_fields` alone"
+        if self.label_logprobs and self.scoring == "free_text":
+            yield "`label_logprobs` are of a forced choice, and `scoring` is free_text: leave one of them out"
         if self.gpus is not None and self.base_url is not None:
             yield "`gpus` are of a server started here, and `base_url` names one that runs: leave one of them null"
         if self.gpus is not None and len(set(self.gpus)) < len(self.gpus):
@@ -130,6 +132,7 @@ def _is_plain_address(base_url: str) -> bool:
         url = urlsplit(base_url)
         (url.hostname or "").encode("idna")  # as every connection does
         is_whole = url.scheme in ("http", "https") and bool(url.hostname) and not any(map(str.isspace, base_url))
+        is_whole &= base_url.count("://") == 1  # a list of them is a list
         return is_whole and "@" not in base_url and not url.query and url.port != 0
     except ValueError:  # what it says may repeat a password
         return False

@@ -67,6 +67,11 @@ class Answers:
         """The size of the file."""
         return 0 if self._file is None else os.fstat(self._file).st_size
 
+    @property
+    def uncounted(self) -> list[Answer]:
+        """Answers that were bought after the checkpoint and are in no count yet."""
+        return list(self._uncounted.values())
+
     def __contains__(self, key: bytes) -> bool:
         return key in self._cache
 
@@ -104,9 +109,13 @@ class Answers:
         """Once as many answers were had as were kept, those that nothing wanted count too: other rewrites came out
         this time, and what they cost before was spent for nothing."""
         self._num_had += 1
-        if self._uncounted and self._num_had >= self._num_kept:
-            self._due += self._uncounted.values()
-            self._uncounted.clear()
+        if self._num_had >= self._num_kept:
+            self.count_rest()
+
+    def count_rest(self) -> None:
+        """Those that nothing has wanted count too, as what was spent for nothing."""
+        self._due += self._uncounted.values()
+        self._uncounted.clear()
 
     @contextlib.contextmanager
     def _faults_told(self) -> Iterator[None]:

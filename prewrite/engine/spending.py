@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from prewrite.config import BudgetSettings
+from prewrite.types import Answer
 
 FIRST_CALLS = 20  # replies after which tokens, money and time of the rest can be told
 
@@ -29,6 +30,12 @@ class TaskModelStats:
     seconds: float = 0.0
     failures: Counter[str] = field(default_factory=Counter)
 
+    def add(self, answer: Answer, times: int = 1) -> None:
+        """Counts the request that an answer took; times -1 takes it out again."""
+        self.requests += times
+        self.prompt_tokens += times * answer.prompt_tokens
+        self.completion_tokens += times * answer.completion_tokens
+
 
 class Spending:
     """The counts, and whether they leave room for another request. Lives on the task model's event loop, but for
@@ -38,11 +45,19 @@ class Spending:
         self.settings, self.stats = settings, TaskModelStats()
         self.under_way = 0
         self.when_sampled: Callable[[], None] | None = None  # called once, after FIRST_CALLS replies
+        self.kept = TaskModelStats()  # bought after the checkpoint that a run goes on from, and in no count yet
         self._marks = {"requests": math.inf, "tokens": math.inf, "cost": math.inf}
 
     def used(self) -> dict[str, float]:
         """What counts against the limits, by limit."""
-        stats = self.stats
+        ours, kept = self._used(self.stats), self.kept_used()
+        return {name: ours[name] + kept[name] for name in ours}
+
+    def kept_used(self) -> dict[str, float]:
+        """Of `used`, what is in no count yet."""
+        return self._used(self.kept)
+
+    def _used(self, stats: TaskModelStats) -> dict[str, float]:
         cost = self.settings.task_cost(stats.prompt_tokens, stats.completion_tokens)
         return {"requests": stats.requests, "tokens": stats.prompt_tokens + stats.completion_tokens, "cost": cost}
 
@@ -53,7 +68,8 @@ class Spending:
 
     def left(self) -> float:
         """Requests that may still be sent, by what they have taken so far; those under way have their share."""
-        used, answered = self.used(), max(1, self.stats.requests - self.under_way)
+        used = self.used()
+        answered = max(1, used["requests"] - self.under_way)
         left = self._marks["requests"] - used["requests"]
         for name in ("tokens", "cost"):
             if each := used[name] / answered:

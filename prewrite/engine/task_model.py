@@ -120,6 +120,8 @@ class TaskModel(contextlib.AbstractContextManager["TaskModel"]):
             self._judged = replace(self.stats, failures=self.stats.failures.copy())
         counted = 0 if state is None else state["answers_bytes"]
         self._answers.open(path, rank=rank, ranks=ranks, counted_bytes=counted)
+        for answer in self._answers.uncounted:
+            self.spending.kept.add(answer)
 
     def state(self) -> dict[str, Any]:
         """What an interrupted run needs to go on: the counts so far, and which answers are in them."""
@@ -268,6 +270,8 @@ class TaskModel(contextlib.AbstractContextManager["TaskModel"]):
             if failure.kind == BUDGET_SPENT:
                 self.stats.refused += 1
                 self.stats.calls -= 1
+                self._answers.count_rest()
+                self._count_kept()
             else:
                 self.stats.failed += 1
                 self.stats.failures[failure.kind] += 1
@@ -283,9 +287,8 @@ class TaskModel(contextlib.AbstractContextManager["TaskModel"]):
     def _count_kept(self) -> None:
         for answer in self._answers.take_due():
             self.stats.calls += 1
-            self.stats.requests += 1
-            self.stats.prompt_tokens += answer.prompt_tokens
-            self.stats.completion_tokens += answer.completion_tokens
+            self.stats.add(answer)
+            self.spending.kept.add(answer, -1)
 
     def _check_usage(self) -> None:
         """UserError where a limit needs the endpoint's counts of tokens, and its first reply had none."""

@@ -94,8 +94,8 @@ def outcome(best: Mapping[str, Any], spent: Mapping[str, str], run_folder: str) 
         lines.append(f"  best     {_score(entry)}  {entry['instruction']!r} (written after step {entry['step']})")
         lines += [f"           {line}" for line in (_labels(entry), _claim(entry["test"])) if line]
         command = f"python evaluate.py --prompts {run_folder}/log.jsonl --task {entry['task']}"
-        flattered = f"chosen among {entry['num_candidates']} on these examples, which flatters its score"
-        lines.append(f"  {flattered}; measure it: {command}")
+        flattered = f"chosen among {entry['num_candidates']} on these examples, which flatters its score; "
+        lines.append(f"  {'' if entry['score'] is None else flattered}measure it: {command}")
     before = [entry["baseline"]["score"] for entry in best.values()]
     after = [entry["score"] for entry in best.values()]
     if len(best) > 1 and None not in (*before, *after):
@@ -115,7 +115,7 @@ def _labels(entry: Mapping[str, Any]) -> str:
 
 def _claim(test: Mapping[str, Any] | None) -> str:
     if test is None:
-        return "not tested: no dev examples were kept for it"
+        return "not tested: no dev examples, or no calls, were left for it"
     verdict = "better, proven" if test["proven"] else "within noise, not proven: nothing to deploy yet"
     told = f"test on {test['n']} other examples: {test['wins']} won, {test['losses']} lost"
     return f"{told}, one-sided p {test['p_value']:.2g}: {verdict}"

@@ -56,7 +56,7 @@ class RowMemory:
     """What the selection remembers of one instruction row, by instruction.
 
     train, dev: verdicts by example id, of training and of looks and races; what was never asked is missing. form: the
-    mean of what rewards of the text alone gave it.
+    weighted sum of what rewards of the text alone gave it.
     """
 
     candidates: dict[str, Candidate] = field(default_factory=dict)

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Sequence
@@ -40,12 +41,12 @@ BY_HAND = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of every measurement that asks servers."""
+def add_arguments(parser: argparse.ArgumentParser, *, asks: bool = True) -> None:
+    """The flags of every measurement that asks servers. asks: whether this one does so every time."""
     parser.add_argument(
-        "--base-urls", nargs="+", required=True, help="OpenAI-compatible endpoints that share the calls"
+        "--base-urls", nargs="+", required=asks, help="OpenAI-compatible endpoints that share the calls"
     )
-    parser.add_argument("--model", required=True, help="the name that they serve: task model and rewriter")
+    parser.add_argument("--model", required=asks, help="the name that they serve: task model and rewriter")
     parser.add_argument("--concurrency", type=int, default=128, help="calls under way at each endpoint (default 128)")
     parser.add_argument("--max-tokens", type=int, default=512, help="of an answer (default 512)")
     parser.add_argument("--seed", type=int, default=1, help="of the rows (default 1)")
@@ -169,7 +170,6 @@ class Lines:
     """A file of JSON lines that is read at the start, appended to and flushed line by line. Safe from any thread."""
 
     def __init__(self, path: Path):
-        path.parent.mkdir(parents=True, exist_ok=True)
         text = path.read_text(encoding="utf-8") if path.exists() else ""
         whole, _, torn = text.rpartition("\n")
         if torn:  # a kill in the middle of a line
@@ -180,6 +180,7 @@ class Lines:
 
     def append(self, record: dict[str, Any]) -> None:
         """Writes one record, whole, to the disk."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         with self._lock, self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record, ensure_ascii=False) + "\n")
             self.records.append(record)
@@ -193,11 +194,11 @@ def commit() -> str:
     return told.stdout.strip() or "unknown"
 
 
-def exit_code(main: Callable[[], None], name: str) -> int:
-    """Runs a measurement: 0, or 2 after a fault of the user's, told in one message."""
+def exit_code(main: Callable[[], None]) -> int:
+    """Runs a script: 0, or 2 after a fault of the user's, told in one message."""
     try:
         main()
     except UserError as error:
-        print(f"{name}: {error}", flush=True)
+        print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr, flush=True)
         return 2
     return 0

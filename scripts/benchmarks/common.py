@@ -58,16 +58,6 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--local_rank", type=int, help=argparse.SUPPRESS)  # given by the launcher, read from its env
 
 
-def exit_code(main: Callable[[], None]) -> int:
-    """Runs a script: 0, or 2 after a fault of the user's, told in one message."""
-    try:
-        main()
-    except UserError as error:
-        print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr, flush=True)
-        return 2
-    return 0
-
-
 def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
     """The arguments; a dummy model without a tokenizer is refused."""
     arguments = parser.parse_args()

@@ -114,7 +114,9 @@ def simulate(world_name: str, calls: int, dev_size: int, seed: int) -> tuple[boo
         step += 1
         if step % 10 == 0:
             selection.evaluate(step, [[f"greedy {step}"]], [[f"look {step} {i}" for i in range(4)]])
-    selection.finish(step, [[]], race_calls(config, data, calls, world.calls), calls)
+    left = race_calls(config, data, calls, world.calls)
+    fresh = [f"fresh {i}" for i in range(selection.wanted_samples(left))]
+    selection.finish(step, [fresh], left, calls)
     memory = selection.ledger.of(0)
     assert memory.best is not None
     claimed = memory.claim is not None and memory.claim.proven
@@ -149,6 +151,8 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--worlds", nargs="+", choices=WORLDS, default=WORLDS)
     arguments = parser.parse_args(given)
+    if arguments.runs < 1:
+        parser.error("--runs: at least 1")
     print("| world | runs | wins claimed | mean true gain of the chosen, points | calls, at most |")
     print("| --- | --- | --- | --- | --- |")
     for name in arguments.worlds:

@@ -25,10 +25,10 @@ from prewrite.engine import distributed
 from prewrite.engine.distributed import World
 from prewrite.engine.policy import LogprobModel, Policy, load_lm, load_tokenizer, quiet_libraries
 from prewrite.training.update import Updater
+from scripts.benchmarks.asking import exit_code
 from scripts.benchmarks.common import (
     add_model_arguments,
     bench_config,
-    exit_code,
     model_folder,
     parse,
     show_heading,

@@ -59,6 +59,7 @@ DEFAULT_METHODS = [
     *("prewrite@2000", "best_of_k@2000", "gepa@2000", "mipro@2000"),
     *("prewrite@20000", "untrained@20000", "best_of_k@20000", "gepa@20000"),
 ]
+LEAST_CALLS = 20
 RUNS, PEERS = ("prewrite", "untrained"), ("gepa", "mipro")
 
 
@@ -69,6 +70,12 @@ class HeadToHead:
         self.task, self.arguments, self.lines = task, arguments, lines
         self.test = load_examples(task, "test")[: arguments.test_rows]
         self._passing = threading.Lock()
+        if len(self.test) < 2:
+            raise UserError(f"--test-rows: {len(self.test)} test rows have no interval: at least 2")
+        for key, own in (("rows", len(self.test)), ("model", arguments.model)):
+            if others := {record[key] for record in lines.records if key in record} - {own}:
+                there = ", ".join(map(str, others))
+                raise UserError(f"{lines.path} has runs of the {key} {there}, and this is {own}: give another --out")
 
     def run_all(self) -> None:
         """Raises UserError at the end where runs have failed; the others have their records."""
@@ -150,7 +157,7 @@ class HeadToHead:
 def main(given: Sequence[str] | None = None) -> None:
     """Reads the flags, runs what is not there yet, prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_arguments(parser)
+    add_arguments(parser, asks=False)
     parser.add_argument("--task", required=True)
     parser.add_argument("--methods", nargs="+", default=DEFAULT_METHODS)
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
@@ -166,14 +173,19 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("--side-by-side", type=int, default=1, help="runs of ours at a time (default 1)")
     parser.add_argument("--table", action="store_true", help="only print the table of what is there")
     arguments = parser.parse_args(given)
+    if not arguments.table and not (arguments.base_urls and arguments.model):
+        parser.error("--base-urls and --model are needed, but for --table")
     for method in arguments.methods:
         name, _, budget = method.partition("@")
-        if name not in METHODS or not budget.isdigit():
-            raise UserError(f"--methods {method!r}: a method is one of {', '.join(METHODS)}, @, calls; as gepa@2000")
+        if name not in METHODS or not budget.isdecimal() or int(budget) < LEAST_CALLS:
+            rule = f"a method is one of {', '.join(METHODS)}, @, and {LEAST_CALLS} calls at least; as gepa@2000"
+            raise UserError(f"--methods {method!r}: {rule}")
     task = get_task(arguments.task)
     if not task.labels and any(method.startswith("label_bias@") for method in arguments.methods):
         raise UserError(f"--methods label_bias: {task.name} has no labels")
     lines = Lines(arguments.out / f"optimizers-{task.name}.jsonl")
+    if arguments.table and not lines.records:
+        raise UserError(f"--table: {lines.path} is not there, or has nothing in it")
     try:
         if not arguments.table:
             HeadToHead(task, arguments, lines).run_all()
@@ -188,4 +200,4 @@ def _with_bias(task: Task, methods: Sequence[str]) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(exit_code(main, "optimizers.py"))
+    sys.exit(exit_code(main))

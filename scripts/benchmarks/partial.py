@@ -21,7 +21,8 @@ from pathlib import Path
 from prewrite.config.loading import load_config
 from prewrite.engine.policy import load_tokenizer
 from prewrite.training.partial_rollouts import MAX_PUSHES
-from scripts.benchmarks.common import exit_code, show_table
+from scripts.benchmarks.asking import exit_code
+from scripts.benchmarks.common import show_table
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 STEPS = 200
@@ -90,6 +91,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.run is None and not 0 < arguments.mean < arguments.longest:
         parser.error("--mean: above 0 and below --longest")
+    if not 1 <= arguments.engines <= arguments.groups or arguments.generations < 1:
+        parser.error("--engines: at least 1, and a group for each; --generations: at least 1")
     known = lengths_of(arguments.run) if arguments.run else None
     columns: dict[str, dict[str, float | None]] = {"turns a step": {}, "share of 0's": {}, "pushes": {}}
     first = 0.0

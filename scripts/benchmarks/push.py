@@ -20,10 +20,10 @@ from prewrite.engine import distributed
 from prewrite.engine.policy import Policy, load_tokenizer, quiet_libraries
 from prewrite.engine.sampler import Sampler
 from prewrite.engine.weight_sync import full_weights, push
+from scripts.benchmarks.asking import exit_code
 from scripts.benchmarks.common import (
     add_model_arguments,
     bench_config,
-    exit_code,
     model_folder,
     parse,
     show_heading,

@@ -20,12 +20,14 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import spearmanr
 
+from prewrite.errors import UserError
 from prewrite.tasks import TASKS
 from prewrite.tasks.loading import load_examples
 from prewrite.tasks.loading import spread as spread_labels
 from prewrite.training.objectives.estimate import estimate_worth
 from prewrite.training.objectives.race import plan_race, run_race
 from prewrite.types import Example
+from scripts.benchmarks.asking import exit_code
 
 GROUP = 8  # rewrites that share their examples in training
 KS = (4, 8, 16, 32)
@@ -61,8 +63,13 @@ class Spread:
 
 
 def load(path: Path) -> Table:
-    """The table in a file of `verdicts.py`; rewrites that are not asked yet are left out."""
-    head, *rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    """The table in a file of `verdicts.py`; rewrites not asked yet are left out. UserError for another file."""
+    try:
+        head, *rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        if not head.keys() >= {"task"} or not rows:
+            raise ValueError("it has no table in it")
+    except (OSError, ValueError, AttributeError) as error:
+        raise UserError(f"{path}: {error}; give files of scripts/benchmarks/verdicts.py") from error
     y = {row["rewrite"]: [VALUES[mark] for mark in row["marks"]] for row in rows}
     fixed = {name: float(np.nanmean(y.pop(name))) for name in ("initial", "by_hand") if name in y}
     logprobs = {row["rewrite"]: row.get("target_logprobs") for row in rows if row["rewrite"] in y}
@@ -253,9 +260,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--draws", type=int, default=40, help="of orders and examples; ten times as many in the second")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args(arguments)
+    if given.draws < 1:
+        parser.error("--draws: at least 1")
     for path in given.tables:
         report(load(path), given.draws, np.random.default_rng(given.seed))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_code(main))

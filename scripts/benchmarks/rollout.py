@@ -35,12 +35,12 @@ from prewrite.tasks import get_task
 from prewrite.tasks.base import query
 from prewrite.tasks.loading import load_examples
 from prewrite.types import Call
+from scripts.benchmarks.asking import exit_code
 from scripts.benchmarks.common import (
     Columns,
     add_model_arguments,
     bench_config,
     chat_request,
-    exit_code,
     gsm8k_problems,
     model_folder,
     parse,

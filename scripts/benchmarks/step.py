@@ -47,6 +47,7 @@ from prewrite.training.objectives.solve_data import Problem, SolveData
 from prewrite.training.progress import Progress
 from prewrite.training.trainer import Trainer
 from prewrite.types import Example, Rollout, Sample
+from scripts.benchmarks.asking import exit_code
 from scripts.benchmarks.common import (
     MAX_PROMPT_LENGTH,
     NOWHERE,
@@ -56,7 +57,6 @@ from scripts.benchmarks.common import (
     add_model_arguments,
     bench_config,
     chat_request,
-    exit_code,
     gsm8k_problems,
     matmul_flops_per_second,
     model_folder,

@@ -27,10 +27,10 @@ from prewrite.engine import distributed
 from prewrite.engine.policy import Policy, load_tokenizer, quiet_libraries
 from prewrite.training.update import Updater
 from prewrite.types import Sample
+from scripts.benchmarks.asking import exit_code
 from scripts.benchmarks.common import (
     add_model_arguments,
     bench_config,
-    exit_code,
     model_folder,
     parse,
     show_heading,

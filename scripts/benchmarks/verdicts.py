@@ -115,4 +115,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(exit_code(main, "verdicts.py"))
+    sys.exit(exit_code(main))

@@ -45,7 +45,8 @@ class Budget:
             "policy_tokens_in": self._prompt_tokens,
             "policy_tokens_out": self._completion_tokens,
         }
-        parts = distributed.gather(mine)
+        gathered = distributed.gather((mine, self.task_model.spending.kept_used()))
+        parts = [part for part, _ in gathered]
         counts = {name: float(sum(part[name] for part in parts)) for name in mine}
         self._prompt_tokens = self._completion_tokens = 0
         for name, before in zip(("policy_tokens_in", "policy_tokens_out"), self.progress.policy_tokens, strict=True):
@@ -54,10 +55,12 @@ class Budget:
         if self.settings.has_price:
             counts["cost"] = self.settings.task_cost(counts["task_tokens_in"], counts["task_tokens_out"])
             counts["cost"] += self.settings.policy_cost(counts["policy_tokens_in"], counts["policy_tokens_out"])
-        self._share_out(counts, len(parts), alone=alone)
+        kept = {name: sum(own[name] for _, own in gathered) for name in gathered[0][1]}
+        self._share_out(counts, kept, len(parts), alone=alone)
         return counts
 
-    def _share_out(self, counts: dict[str, float], num_ranks: int, *, alone: bool) -> None:
+    def _share_out(self, counts: dict[str, float], kept: Mapping[str, float], num_ranks: int, *, alone: bool) -> None:
+        """kept: paid for before a resume and not wanted again yet; planned with, but not to be spent a second time."""
         whole, before = _used(counts), _used(self.progress.counts_before)
         used = {name: whole[name] - before[name] for name in whole}
         limits = {
@@ -65,7 +68,7 @@ class Budget:
             "tokens": self.settings.max_task_tokens,
             "cost": self.settings.max_cost,
         }
-        left = {name: math.inf if limit is None else limit - used[name] for name, limit in limits.items()}
+        left = {name: math.inf if limit is None else limit - used[name] - kept[name] for name, limit in limits.items()}
         self.task_model.spending.allow({name: rest if alone else rest / num_ranks for name, rest in left.items()})
         requests = used["requests"]
         allowed = [limit * requests / used[name] for name, limit in limits.items() if limit is not None and used[name]]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from prewrite.config import Config
 from prewrite.engine.spending import Spending
 from prewrite.evaluation.statistics import paired_power
-from prewrite.training.objectives.race import plan_beside, race_cost
+from prewrite.training.objectives.race import plan_race, race_cost
 from prewrite.training.objectives.rewrite_data import RewriteData
 from prewrite.types import Example, InstructionRow
 
@@ -158,8 +158,8 @@ def _expected_race(config: Config, data: RewriteData, calls: int) -> int:
     samples, total = config.task_model.samples_per_query, 0
     share = calls // samples // len(data.rows)
     for row in data.rows:
-        plan = plan_beside(share, AS_MANY, len(race_examples(config, data, row)))
-        total += race_cost(plan) + plan[-1].examples if plan else 0
+        plan = plan_race(share, AS_MANY, len(race_examples(config, data, row)), beside=1)
+        total += race_cost(plan, beside=1)
     return samples * total
 
 
@@ -172,9 +172,11 @@ def outlook(config: Config, data: RewriteData, steps: int, world_size: int) -> s
         lines.append(f"  budget.max_task_calls {limit:,}, retries included, is the limit of all")
     if not data.dev:
         return "\n".join(lines)
+    if steps and not parts[0].expected:
+        lines.append("the calls are too few to train: untrained rewrites race, if the race has any calls")
     rows = min(test_rows(config, data, row, limit) for row in data.rows)
     if not rows:
-        lines.append("no test at the end: selection.test_size is 0, or the calls are too few")
+        lines.append("no test at the end: selection.test_size is 0, or the calls or the dev examples are too few")
         return "\n".join(lines)
     power = paired_power(rows, TYPICAL_GAIN, TYPICAL_DISCORDANT)
     lines.append(

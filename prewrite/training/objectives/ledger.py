@@ -8,11 +8,13 @@ from prewrite.asking.questions import Asked, Question, Scoring, answers_bar, eva
 from prewrite.config import Config
 from prewrite.evaluation.summary import summarise
 from prewrite.reporting.journal import Journal
+from prewrite.rewards import Skip
 from prewrite.tasks.base import Task
 from prewrite.tasks.rows import is_whole, row_names
+from prewrite.training.objectives.base import WeightedReward
 from prewrite.training.objectives.call_plan import look_examples, race_examples
 from prewrite.training.objectives.estimate import Estimate, estimate_worth
-from prewrite.training.objectives.rewrite_data import RewriteData
+from prewrite.training.objectives.rewrite_data import METRIC_KINDS, RewriteData
 from prewrite.training.progress import Candidate, Progress, RowMemory
 from prewrite.types import Evaluation, Example, InstructionRow, Rollout, Sample, Verdict
 
@@ -93,21 +95,31 @@ class Ledger:
 
     def _form(self, index: int, text: str) -> float:
         """What the rewards of the text alone give an instruction that no completion was scored for."""
-        row, total = self.data.rows[index], 0.0
-        for entry in self.data.rewards:
-            if entry.reward.asking is not None:
-                continue
-            (score,) = entry.reward.score(
-                [Sample((), (), (), text, "stop")],
-                [row],
-                evaluations=[None],
-                tasks=[self.data.tasks[row.dataset_name]],
-                examples=[[]],
-                rewrites=[text],
-                parameters=entry.parameters,
-            )
-            total += entry.weight * score if isinstance(score, int | float) else 0.0
-        return total
+        scores = (
+            (entry.weight, self.reward(index, entry, text)) for entry in self.data.rewards if not entry.reward.asking
+        )
+        return sum(weight * score for weight, score in scores if isinstance(score, int | float))
+
+    def reward(
+        self,
+        index: int,
+        entry: WeightedReward,
+        text: str,
+        evaluation: Evaluation | None = None,
+        examples: Sequence[Example] = (),
+    ) -> float | Skip | None:
+        """A reward of an instruction by itself. evaluation, examples: what the task model did with it, on which."""
+        row = self.data.rows[index]
+        (score,) = entry.reward.score(
+            [Sample((), (), (), text, "stop")],
+            [row],
+            evaluations=[evaluation],
+            tasks=[self.data.tasks[row.dataset_name]],
+            examples=[examples],
+            rewrites=[text],
+            parameters=entry.parameters,
+        )
+        return score
 
     def ask(self, index: int, texts: Sequence[str], examples: Sequence[Example], role: str) -> None:
         """Sees to it that each instruction has its verdict on each example; what is known is not asked again."""
@@ -196,15 +208,12 @@ def _value(config: Config, data: RewriteData, task: Task) -> Callable[[Verdict],
     accuracy: right or wrong. f1: token F1. balanced_accuracy: right answers of rare labels count more, so that the mean
     is the mean recall; it also stands in for macro-F1, which is no mean over examples.
     """
-    metric = config.selection.metric
-    names = {entry.reward.name for entry in data.rewards}
-    if metric is None and task.kind == "open_question" and any("f1" in name for name in names):
-        metric = "f1"
-    if metric is None and task.kind == "classification" and any("f1" in name for name in names):
-        metric = "balanced_accuracy"
-    if metric == "f1" and task.kind == "open_question":
+    of_kind = next((name for name, kind in METRIC_KINDS.items() if kind == task.kind), None)
+    by_f1 = any("f1" in entry.reward.name for entry in data.rewards)
+    metric = config.selection.metric or (of_kind if by_f1 else None)
+    if metric == of_kind == "f1":
         return lambda verdict: verdict.f1 or 0.0
-    if metric == "balanced_accuracy" and task.kind == "classification":
+    if metric == of_kind == "balanced_accuracy":
         golds = [str(example.target) for part in (data.train, data.dev) for example in part.get(task.name, ())]
         weight = {label: len(golds) / (len(task.labels) * max(1, golds.count(label))) for label in task.labels}
         return lambda verdict: weight[str(verdict.target)] * (verdict.score or 0.0)

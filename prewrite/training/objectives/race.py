@@ -15,41 +15,33 @@ class Round:
     examples: int
 
 
-def plan_race(calls: int, candidates: int, examples: int) -> list[Round]:
+def plan_race(calls: int, candidates: int, examples: int, *, beside: int = 0) -> list[Round]:
     """The rounds of a race that spends at most `calls`, among at most `candidates`, on at most `examples`.
 
     Successive halving (Karnin, Koren and Somekh 2013, "Almost optimal exploration in multi-armed bandits"): rounds cost
     alike, the better half goes on. It begins with as many contenders, a power of two, as leave LEAST_EXAMPLES to each
-    in the first round. [] where that is not even two.
+    in the first round. beside: instructions that run along in every round, at their own cost, as the initial one does;
+    with them the candidates may be that many short of the power of two. [] where there are not even two to compare.
     """
     contenders = 1
-    while 2 * contenders <= candidates and _cost(2 * contenders) <= calls:
+    while 2 * contenders <= candidates + beside and _cost(2 * contenders, beside) <= calls:
         contenders *= 2
     if contenders < 2 or not examples:
         return []
-    sizes = _sizes(contenders)
+    sizes = [min(size, candidates) for size in _sizes(contenders)]
     rounds, asked, share = [], 0, calls // len(sizes)
     for size in sizes:
-        asked = min(examples, asked + share // size)
+        asked = min(examples, asked + share // (size + beside))
         rounds.append(Round(size, asked))
         if asked == examples:
             break
     return rounds
 
 
-def race_cost(plan: Sequence[Round]) -> int:
+def race_cost(plan: Sequence[Round], *, beside: int = 0) -> int:
     """Calls of a race, at most."""
     asked = [0, *(planned.examples for planned in plan)]
-    return sum(r.contenders * (r.examples - before) for r, before in zip(plan, asked, strict=False))
-
-
-def plan_beside(calls: int, candidates: int, examples: int) -> list[Round]:
-    """The rounds of a race in which one more instruction, the initial one, runs along in every round."""
-    plan, left = plan_race(calls, candidates, examples), calls
-    while plan and race_cost(plan) + plan[-1].examples > calls:
-        left -= plan[-1].examples
-        plan = plan_race(left, candidates, examples)
-    return plan
+    return sum((r.contenders + beside) * (r.examples - before) for r, before in zip(plan, asked, strict=False))
 
 
 def run_race(
@@ -79,5 +71,5 @@ def _sizes(contenders: int) -> list[int]:
     return sizes
 
 
-def _cost(contenders: int) -> int:
-    return len(_sizes(contenders)) * contenders * LEAST_EXAMPLES
+def _cost(contenders: int, beside: int) -> int:
+    return len(_sizes(contenders)) * (contenders + beside) * LEAST_EXAMPLES

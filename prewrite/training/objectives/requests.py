@@ -14,6 +14,9 @@ from prewrite.training.progress import RowMemory
 from prewrite.training.rollout import build_request, build_requests
 from prewrite.types import Example, InstructionRow
 
+_TRIED = "Instructions that were tried before, with the answers that they got right"
+_WENT_WRONG = "Where the instruction above went wrong"
+_SCORE, _GIVEN, _GOLD = "% right:", "Answer given:", "Right answer:"
 NEAR_COPY = 0.9  # Levenshtein ratio above which two instructions are near-copies of one another
 
 
@@ -75,14 +78,19 @@ class Requests:
         best, worst = (settings.context_tried + 1) // 2, settings.context_tried // 2
         tried = others[:best] + others[max(best, len(others) - worst) :]
         if tried:
-            lines = [f"- {100 * score:.0f}% right: {' '.join(text.split())}" for text, score in tried]
-            parts.append(
-                "Instructions that were tried before, with the answers that they got right:\n" + "\n".join(lines)
-            )
+            lines = [f"- {100 * score:.0f}{_SCORE} {' '.join(text.split())}" for text, score in tried]
+            parts.append(f"{_TRIED}:\n" + "\n".join(lines))
         failures = rng.sample(parent.failures, min(settings.context_failures, len(parent.failures)))
         if failures:
-            parts.append("Where the instruction above went wrong:\n" + "\n\n".join(map(_failure, failures)))
+            parts.append(f"{_WENT_WRONG}:\n" + "\n\n".join(map(_failure, failures)))
         return "\n\n".join(parts), tuple(example for example, _ in failures)
+
+
+def quotes_context(rewrite: str, known: str) -> bool:
+    """Whether the rewrite goes on as the context of a request does ("Answer given: ..."), and `known` does not."""
+    own, theirs = rewrite.casefold(), known.casefold()
+    marks = (mark.casefold() for mark in (_TRIED, _WENT_WRONG, _SCORE, _GIVEN, _GOLD))
+    return any(mark in own and mark not in theirs for mark in marks)
 
 
 def make_brief(
@@ -120,4 +128,4 @@ def _failure(failure: tuple[Example, str]) -> str:
     example, given = failure
     asked = "\n".join(" ".join(text.split()) for text in example.fields.values())
     gold = example.target if isinstance(example.target, str) else " or ".join(example.target)
-    return f"Question: {asked}\nAnswer given: {given}\nRight answer: {gold}"
+    return f"Question: {asked}\n{_GIVEN} {given}\n{_GOLD} {gold}"

@@ -18,7 +18,7 @@ from prewrite.training.objectives.base import Mark, Parts
 from prewrite.training.objectives.budget import Budget
 from prewrite.training.objectives.call_plan import calls_each, forecast, outlook, planned, race_calls, reserve
 from prewrite.training.objectives.held_out import HeldOut
-from prewrite.training.objectives.requests import Request, Requests
+from prewrite.training.objectives.requests import Request, Requests, quotes_context
 from prewrite.training.objectives.rewrite_data import RewriteData
 from prewrite.training.progress import Progress
 from prewrite.types import Evaluation, Example, InstructionRow, Rollout, Sample, Sampled, Verdict
@@ -123,7 +123,7 @@ class Rewrite:
 
         Raises UserError where the way of asking narrows it and no train example is left.
         """
-        if asking is not None and not self._concerns(row, asking):
+        if asking is not None and not self.data.asks_about(row, asking):
             return []
         pool = self.data.train.get(row.dataset_name, ())
         return (asking or MINI_BATCH).draw(
@@ -172,9 +172,7 @@ class Rewrite:
         """The race among all rewrites, fresh ones where few are known, and the test of its winner. Collective."""
         self.budget.update(alone=True)
         most = self.budget.most
-        calls = (
-            race_calls(self.config, self.data, most, self.budget.spent) // self.samples
-        )  # answers to be had for them
+        calls = race_calls(self.config, self.data, most, self.budget.spent) // self.samples  # as many answers
         wanted = distributed.broadcast(self.held_out.wanted_samples(calls) if self.held_out is not None else 0)
         fresh = self._write(sampler, int(SPARE * wanted), greedy=False)
         with distributed.together("choosing the best rewrite"):
@@ -230,9 +228,6 @@ class Rewrite:
             briefs = self.held_out.briefs() if self.held_out is not None else []
         self.requests.briefs = distributed.broadcast(briefs) or self.requests.briefs
 
-    def _concerns(self, row: InstructionRow, asking: Asking) -> bool:
-        return self.data.asks_about(row, asking)
-
     def _evaluations(self, sampled: Sequence[Sampled], asking: Asking, draw: int) -> list[Evaluation | None]:
         """One evaluation a sample, all calls under way at once; None where the answers would not count."""
         questions = self._questions(sampled, asking, draw)
@@ -245,7 +240,7 @@ class Rewrite:
         for one in sampled:
             row = _instruction(one)
             examples = self.examples(row, one.group, draw, asking)
-            is_asked = self._concerns(row, asking) and self._fault(one, asking, examples, draw) is None
+            is_asked = self.data.asks_about(row, asking) and self._fault(one, asking, examples, draw) is None
             task = self.data.tasks[row.dataset_name]
             questions.append(Question(asking, task, row, one.output, examples) if is_asked else None)
         return questions
@@ -258,6 +253,8 @@ class Rewrite:
             fault = asking.fault(one.sample, one.output, known, [*examples, *request.shown])
             if fault is None and retells_example(one.output, known.instruction, request.shown):
                 fault = "leak"
+            if fault is None and quotes_context(one.output, row.instruction):
+                fault = "quotes_request"
         else:
             fault = asking.fault(one.sample, one.output, row, examples)
         return fault or self._wording_fault(row, one.output)

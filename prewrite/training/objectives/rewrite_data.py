@@ -8,15 +8,19 @@ from dataclasses import dataclass, replace
 from prewrite.asking import MINI_BATCH, Asking
 from prewrite.asking.template import brace_tags
 from prewrite.config import Config
+from prewrite.config.objective import changed
 from prewrite.errors import UserError
 from prewrite.rewards import Reward, check_coverage, check_objective, check_rows
-from prewrite.tasks.base import Task
+from prewrite.tasks.base import Kind, Task
 from prewrite.tasks.configured import instruction_rows, train_and_dev, unnamed_labels
 from prewrite.tasks.rows import own_examples, row_names
 from prewrite.training.objectives.base import WeightedReward, weighted_rewards
 from prewrite.types import Example, InstructionRow
 
 log = logging.getLogger(__name__)
+
+METRIC_KINDS: Mapping[str, Kind] = {"f1": "open_question", "balanced_accuracy": "classification"}
+"""The tasks that a `selection.metric` is of; all have an accuracy."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,10 @@ def load_rewrite_data(config: Config) -> RewriteData:
     check_objective(rewards, "rewrite")
     rows, tasks = instruction_rows(config)
     check_coverage(rewards, list(tasks.values()))
+    metric, kinds = config.selection.metric, {task.kind for task in tasks.values()}
+    if (kind := METRIC_KINDS.get(metric or "")) is not None and kind not in kinds:
+        rule = f"it is of tasks of the kind {kind}, and here are those of {', '.join(sorted(kinds))} alone"
+        raise UserError(f"selection.metric={metric}: {rule}: leave it out, or take accuracy")
     rows = _without_idle_tags(rows, tasks, rewards)
     known = {"instruction", *(tag for row in rows for tag in row.tags)}
     if literal := brace_tags(config.rollout.meta_instruction) - known:
@@ -74,6 +82,7 @@ def load_rewrite_data(config: Config) -> RewriteData:
         )
     ways = [reward.asking for reward in rewards if reward.asking is not None]
     if any(not way.uses_examples for way in ways):
+        _refuse_choosing(config, rewards)
         check_rows(rewards, rows, tasks, {})
         held_out, rows = _keep_back(rows, config)
         return RewriteData(rows, held_out, tasks, entries, {}, {})
@@ -102,6 +111,18 @@ def load_rewrite_data(config: Config) -> RewriteData:
                 *(name, ", ".join(unnamed)),
             )
     return data
+
+
+def _refuse_choosing(config: Config, rewards: Sequence[Reward]) -> None:
+    """UserError for settings that choose among a row's rewrites, where each row is a question by itself."""
+    choosing = ("race_share", "metric", "num_parents")
+    idle = [f"selection.{key}" for key in changed(config.selection) if key in choosing]
+    idle += ["rollout.context_share"] if config.rollout.context_share else []
+    idle += ["training.max_steps=0"] if config.training.max_steps == 0 else []
+    if idle:
+        names = " and ".join(reward.name for reward in rewards if reward.asking and not reward.asking.uses_examples)
+        why = f"with {names} each row is a question by itself, and no best of several rewrites is chosen"
+        raise UserError(f"{', '.join(idle)}: {why}: leave it out")
 
 
 def _without_idle_tags(

@@ -12,15 +12,15 @@ from prewrite.evaluation.statistics import mcnemar_test, paired_permutation_test
 from prewrite.reporting.console import outcome
 from prewrite.reporting.journal import Journal, plain
 from prewrite.rewards import Skip
-from prewrite.training.objectives.call_plan import dev_parts, look_examples, test_rows
+from prewrite.training.objectives.call_plan import AS_MANY, dev_parts, look_examples, test_rows
 from prewrite.training.objectives.estimate import Estimate, ranked
 from prewrite.training.objectives.ledger import Ledger
-from prewrite.training.objectives.race import Round, plan_beside, run_race
+from prewrite.training.objectives.race import Round, plan_race, run_race
 from prewrite.training.objectives.requests import Brief, distinct, make_brief
 from prewrite.training.objectives.rewrite_data import RewriteData
 from prewrite.training.objectives.use import how_to_ask
 from prewrite.training.progress import Candidate, Claim, Progress, Winner
-from prewrite.types import Evaluation, Example, Rollout, Sample, Verdict
+from prewrite.types import Evaluation, Example, Rollout, Verdict
 
 LEVEL = 0.05  # of the test
 
@@ -90,7 +90,7 @@ class Selection:
     def wanted_samples(self, calls: int) -> int:
         """Fresh rewrites of each row that the race has room for, beside those that have verdicts."""
         share = calls // max(1, len(self.ledger.names))
-        plans = [self._plan(index, share, candidates=1 << 20) for index in range(len(self.ledger.names))]
+        plans = [self._plan(index, share, AS_MANY) for index in range(len(self.ledger.names))]
         room = max((plan[0].contenders for plan in plans if plan), default=0)
         return max(0, room - min(len(self.ledger.of(index).train) for index in range(len(self.ledger.names))))
 
@@ -121,18 +121,21 @@ class Selection:
         own = {name: entry for name, entry in self.journal.best.items() if name in self.ledger.names}
         return outcome(own, self.spent, run_folder=str(self.journal.folder))
 
-    def _plan(self, index: int, calls: int, candidates: int) -> list[Round]:
+    def _plan(self, index: int, calls: int, rewrites: int) -> list[Round]:
         """A row's race. The initial instruction runs along in every round, at its own cost."""
-        return plan_beside(calls, candidates, len(self.ledger.race_examples[index]))
+        return plan_race(calls, rewrites, len(self.ledger.race_examples[index]), beside=1)
 
     def _race(self, index: int, calls: int, step: int) -> tuple[str, dict[str, Estimate]]:
         """(the best instruction, the estimates at the end)."""
         name, initial = self.ledger.names[index], self.data.rows[index].instruction
         worth = self.ledger.worth(index)
-        plan = self._plan(index, calls, len(worth))
+        entrants = [text for text in ranked(worth) if text != initial]
+        plan = self._plan(index, calls, len(entrants))
         before = sum(map(len, self.ledger.of(index).dev.values()))
         if not plan:
-            self.spent[name] = f"no race: {calls} calls are too few for one"
+            self.spent[name] = "no race: " + (
+                f"{calls} calls are too few for one" if entrants else "no rewrite is left"
+            )
             return ranked(worth)[0], worth
 
         def ask(texts: Sequence[str], examples: int) -> None:
@@ -143,7 +146,6 @@ class Selection:
             worth = self.ledger.worth(index)
             return ranked({text: worth[text] for text in texts})
 
-        entrants = [text for text in ranked(worth) if text != initial]
         finalists = run_race(entrants, plan, ask, rank)
         for text in [initial, *entrants[: plan[0].contenders]]:
             self.ledger.write_line(index, text, "race", step, worth[text])
@@ -154,34 +156,30 @@ class Selection:
             else "its calls were spent"
         )
         self.spent[name] = (
-            f"race: the best {plan[0].contenders} of {len(worth)} instructions by estimate, then "
+            f"race: the best {plan[0].contenders} of {len(entrants)} rewrites by estimate, then "
             f"{', '.join(f'{r.contenders} on {r.examples}' for r in plan)} examples; {asked} answers, {ended}"
         )
-        shared = self.ledger.race_examples[index][: plan[-1].examples]  # some have been asked on more before
-        return max([initial, *finalists], key=lambda text: self._final_score(index, text, worth, shared)), worth
+        return self._winner(index, [initial, *finalists], plan[-1].examples, worth), worth
 
-    def _final_score(self, index: int, text: str, worth: Mapping[str, Estimate], shared: Sequence[Example]) -> float:
-        """By `selection.metric` the estimate; else the run's own rewards over the examples that all finalists have."""
+    def _winner(self, index: int, texts: Sequence[str], count: int, worth: Mapping[str, Estimate]) -> str:
+        """The best on the race's first `count` examples: by `selection.metric` the estimate, else by the run's own
+        rewards. Where the budget left some unasked, by the lower end of the estimate: who was asked little is lucky."""
+        shared, known = self.ledger.race_examples[index][:count], self.ledger.of(index).dev
+        if any(example.id not in known.get(text, {}) for text in texts for example in shared):
+            return ranked({text: worth[text] for text in texts}, caution=1.0)[0]
         if self.config.selection.metric is not None:
-            return worth[text].mean
-        row = self.data.rows[index]
-        memory, task = self.ledger.of(index), self.data.tasks[row.dataset_name]
-        known = memory.dev.get(text, {})
-        examples = [example for example in shared if example.id in known]
-        verdicts = tuple(_failed_as_wrong(known[example.id]) for example in examples)
-        evaluation, total = Evaluation(text, task.name, verdicts), memory.form.get(text, 0.0)
+            return ranked({text: worth[text] for text in texts})[0]
+        return max(texts, key=lambda text: self._own_rewards(index, text, shared))
+
+    def _own_rewards(self, index: int, text: str, examples: Sequence[Example]) -> float:
+        """The weighted sum of the run's own rewards over examples that the instruction has been asked on."""
+        row, memory = self.data.rows[index], self.ledger.of(index)
+        verdicts = tuple(_failed_as(False, memory.dev[text][example.id]) for example in examples)
+        evaluation, total = Evaluation(text, row.dataset_name, verdicts), memory.form.get(text, 0.0)
         for entry in self.data.rewards:
             if entry.reward.asking is None or not self.data.asks_about(row, entry.reward.asking):
                 continue
-            (score,) = entry.reward.score(
-                [Sample((), (), (), text, "stop")],
-                [row],
-                evaluations=[evaluation],
-                tasks=[task],
-                examples=[examples],
-                rewrites=[text],
-                parameters=entry.parameters,
-            )
+            score = self.ledger.reward(index, entry, text, evaluation, examples)
             total += 0.0 if isinstance(score, Skip) else entry.weight * (score if score is not None else -1.0)
         return total
 
@@ -199,13 +197,14 @@ class Selection:
             list(e.verdicts)
             for e in self.ledger.answers(index, dict.fromkeys([best, row.instruction], examples), "test")
         )
+        # A failed call of the best one is a wrong answer, one of the initial one a right answer.
         if self.config.selection.metric in (None, "accuracy") and self.config.task_model.samples_per_query == 1:
-            # A failed call of the best one is a wrong answer, one of the initial one a right answer.
             ours, theirs = [v.correct is True for v in first], [v.correct is not False for v in second]
             result = mcnemar_test(ours, theirs, alternative="greater")
         else:
             value, seed = self.ledger.value[row.dataset_name], self.config.seed
-            ours, theirs = list(map(value, first)), list(map(value, second))
+            ours = [value(_failed_as(False, verdict)) for verdict in first]
+            theirs = [value(_failed_as(True, verdict)) for verdict in second]
             result = paired_permutation_test(ours, theirs, alternative="greater", seed=seed)
         for text, verdicts in ((best, first), (row.instruction, second)):
             self.ledger.write_line(index, text, "test", None, None, verdicts)
@@ -293,6 +292,6 @@ def means_over_rows(shown: Mapping[str, float]) -> dict[str, float]:
     return {measure: sum(values) / len(values) for measure, values in by_measure.items() if len(values) > 1}
 
 
-def _failed_as_wrong(verdict: Verdict) -> Verdict:
-    """A failed call never makes a rewrite look better."""
-    return verdict if verdict.correct is not None else replace(verdict, correct=False, f1=0.0)
+def _failed_as(right: bool, verdict: Verdict) -> Verdict:
+    """The verdict; of a failed call that it was right, or wrong: no failure makes a rewrite look better."""
+    return verdict if verdict.correct is not None else replace(verdict, correct=right, f1=float(right))

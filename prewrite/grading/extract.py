@@ -13,7 +13,7 @@ from prewrite.grading.expressions.words import (
 
 _BOX_OPENER = re.compile(r"\\(?:boxed|fbox)(?![a-zA-Z])\s*")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
-_UNBRACED_BOX = re.compile(r"[-+−]?[\d.\\](?:[^\s{}$]|\{[^{}\n]*\})*|[A-Z](?![a-zA-Z])")
+_UNBRACED_BOX = re.compile(r"[-+−]?[\d.\\](?:[^\s{}$]|\{[^{}\n]*\}){0,200}|[A-Z](?![a-zA-Z])")
 _JOINED = re.compile(r"[\s$,;]*(?:and|or)?[\s$,;]*")
 _MAX_JOINED_GAP = 20
 ANSWER_WORDS = (
@@ -58,15 +58,15 @@ _UNSETTLED = re.compile(
     r"(?i)(?:\bbetween\s+\S+\s+and|\b(?:more|less|greater|fewer|larger|smaller|higher|lower) than|\bat (?:least|most))"
     r"\s+(?:be\s+)?(?:\\?\$)?$"
 )
-_DENIED = re.compile(r"(?:\b(?:not|never)|n't)\s+(?:be\s+)?(?:\\?\$)?$", re.IGNORECASE)
+_DENIED = re.compile(r"(?:\b(?:(?:can)?not|never)|n't)\s+(?:be\s+)?(?:\\?\$)?$", re.IGNORECASE)
 _HEDGE = re.compile(r"(?i)(?:(?:about|approximately|around|roughly|nearly|exactly|simply|just|only|equal to)\s+)+")
 _BARE_ANSWER = re.compile(r"[\\$\d(\[{+\-]|\S+$")
 _CURRENCIES = tuple("€£¥₹")
 _MOST_UNIT_WORDS = 2
 BOLD_END = re.compile(r"(?:\*\*|__)([^*_\n]{1,80})(?:\*\*|__)[\s.!]*$")
 _FAREWELL = re.compile(
-    r"(?s)(?<=[.!?$)*}\]\n])\s+(?:I hope|Hope this|Let me know|Please let me|Feel free|If you(?:'d| would| have| need)"
-    r"|Would you like|Do you want)\b(?!.*\n.)"
+    r"(?<=[.!?$)*}\]\s])\s(?:I hope|Hope this|Let me know|Please let me|Feel free|If you(?:'d| would| have| need)"
+    r"|Would you like|Do you want)\b"
 )
 _SPACED_THOUSANDS = re.compile(r"(?<![\w.,])[1-9]\d{0,2}(?:[ \u00a0\u2009\u202f]\d{3})+(?![\w,])")
 _HAS_DECIMAL_COMMA = re.compile(r"(?i)(?!answer|####|答|解|正|답|คำ|jawab|jibu)")  # the languages of the other words
@@ -157,7 +157,7 @@ def stated_answer(reply: str) -> str | None:
     the last number of its last line: that is how GSM8K's own solutions end (where they hold calculator marks,
     `<<6*7=42>>42 apples`, the last result counts).
     """
-    if farewell := _FAREWELL.search(reply):
+    if farewell := _FAREWELL.search(reply, max(0, reply.rstrip().rfind("\n") - 1)):
         reply = reply[: farewell.start()]
     reply = _SPACED_THOUSANDS.sub(lambda number: re.sub(r"\s", "", number.group()), reply)
     if phrase := _last(_ANSWER_PHRASE, reply):

@@ -29,7 +29,7 @@ ANSWER_IS = (
 _ANSWER_PHRASE = re.compile(rf"####|(?<![^\W\d_])(?:{ANSWER_WORDS}){ANSWER_IS}", re.IGNORECASE)
 _INLINE_MATH = re.compile(r"\$([^$\s](?:[^$\n]*[^$\s])?)\$(?!\d)|\\\(([^\n]+?)\\\)")
 _NUMBER = re.compile(
-    r"(?<![\w.])[-−–]?(?:\d(?:[\d,]*\d)?(?:\.\d+(?:\.\.\.|…)?)?|\.\d+)(?:/\d+)?(?:\\?%)?"
+    r"(?<![^\W\u0e00-\u0eff\u3040-\u9fff\uac00-\ud7af])(?<!\.)[-−–]?(?:\d(?:[\d,]*\d)?(?:\.\d+(?:\.\.\.|…)?)?|\.\d+)(?:/\d+)?(?:\\?%)?"
     r"(?: (?:hundred|thousand|million|billion|trillion)\b)?"
 )
 _STATED_NUMBER = re.compile(r"(?i)\b(?:is|are|was|equals|has|have|had|gets?|be|=)\s+(?:\\?\$|[€£¥₹])?(?=[-−–]?\d)")
@@ -41,7 +41,7 @@ _QUANTITY = re.compile(
 _UNIT_WORD = rf"(?!{_REMARK_WORD})°?[a-zA-Z]+(?:\^\d|[²³])?"
 _UNIT = re.compile(rf" (?:(?:square|sq|cubic|cu)\.? )?{_UNIT_WORD}(?:(?:/| per ){_UNIT_WORD})*")
 _REMARK = re.compile(
-    rf"\s*(?:$|[.,;:!?](?=\s)|[(\[](?!mod\b)|[–—。，（]|-\s|\s(?!or\b|and\b|to\b){_REMARK_WORD})|\s(?:and|but|so|while)\s(?!\W*\d)|\s?[^\W\d_\x00-\u03ff\u2100-\u214f]"
+    rf"\s*(?:$|[.,;:!?](?=\s)|[(\[](?!mod\b)|[–—。，（、；！？।॥۔။።]|-\s|\s(?!or\b|and\b|to\b){_REMARK_WORD})|\s(?:and|but|so|while)\s(?!\W*\d)|\s?(?:(?!\d)[^\W_\x00-\u00bf\u0370-\u03ff\u2070-\u218f])"
 )
 _PROSE_WORD = re.compile(r"(?<![\\a-zA-Z{])[^\W\d_]{2,}")
 _CALCULATOR_MARK = re.compile(r"<<[^<>\n]*=([^<>=\n]*)>>")
@@ -60,9 +60,10 @@ _UNSETTLED = re.compile(
 )
 _DENIED = re.compile(r"(?:\b(?:(?:can)?not|never)|n't)\s+(?:be\s+)?(?:\\?\$)?$", re.IGNORECASE)
 _HEDGE = re.compile(r"(?i)(?:(?:about|approximately|around|roughly|nearly|exactly|simply|just|only|equal to)\s+)+")
-_BARE_ANSWER = re.compile(r"[\\$\d(\[{+\-]|\S+$")
+_BARE_ANSWER = re.compile(r"[\\$\d(\[{+\-]|(?![\u0e00-\u0eff\u3040-\u9fff\uac00-\ud7af]+\d)\S+$")
 _CURRENCIES = tuple("€£¥₹")
 _MOST_UNIT_WORDS = 2
+_BOLD_ENDS = re.compile(r"(?<=[^\s*])\*\*(?![\w*(])")
 BOLD_END = re.compile(r"(?:\*\*|__)([^*_\n]{1,80})(?:\*\*|__)[\s.!]*$")
 _FAREWELL = re.compile(
     r"(?<=[.!?$)*}\]\s])\s(?:I hope|Hope this|Let me know|Please let me|Feel free|If you(?:'d| would| have| need)"
@@ -162,7 +163,7 @@ def stated_answer(reply: str) -> str | None:
     reply = _SPACED_THOUSANDS.sub(lambda number: re.sub(r"\s", "", number.group()), reply)
     if phrase := _last(_ANSWER_PHRASE, reply):
         rest = reply[phrase.end() :].lstrip(_MARKDOWN + "\n")[:_LONGEST_PLAIN_ANSWER]
-        answer = _answer_in(_REASON.split(rest.split("\n", 1)[0], maxsplit=1)[0])
+        answer = _answer_in(_REASON.split(_BOLD_ENDS.sub("", rest.split("\n", 1)[0], count=1), maxsplit=1)[0])
         if answer and _HAS_DECIMAL_COMMA.match(phrase.group()):
             answer = _DECIMAL_COMMA.sub(r"\1.\2", answer)
         return answer
@@ -241,7 +242,7 @@ def _answer_in(line: str) -> str | None:
     if quantity := _QUANTITY.fullmatch(line):
         if not (tail := quantity["tail"]):
             return line
-        if _REMARK.match(tail) or not tail[0].isascii():
+        if _REMARK.match(tail):
             return (quantity["number"] + quantity["unit"]).rstrip(",")
     if words <= 1:
         return line or None

@@ -25,7 +25,7 @@ _FOLDS = (
     (re.compile("[\\u2014\\u2e3a\\u2e3b](?=[a-zA-Z])"), "- "),  # a break, but also in a label ("non—toxic")
     (re.compile("[\\u2010-\\u2015\\u2043\\u2212\\u2796\\u2e3a\\u2e3b\\ufe58\\ufe63\\uff0d]"), "-"),
     (re.compile(r"(?i)\bminus (?=\d)"), "-"),
-    (re.compile("[\\u2018\\u2019\\u201b\\u2032\\u02b9\\u02bc\\u00b4`](?=[a-zA-Z])"), "'"),
+    (re.compile("[\\u2018\\u2019\\u201b\\u2032\\u02b9\\u02bc\\u02c8\\u00b4`](?=[a-zA-Z])"), "'"),
     (re.compile(r"[*`\"“”„«»]|\b_+|_+\b"), ""),
 )
 """Invisible characters, dashes, apostrophes, markup."""

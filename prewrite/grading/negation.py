@@ -57,7 +57,7 @@ _REJECTED_AFTER = re.compile(
     r"|cannot\b|wrong\b|incorrect\b|false\b|out\b|ruled out|eliminated|excluded|discarded|impossible|invalid|fails?\b)"
     r"|\s*\?\s*(?:no|not (?:at all|really|quite|exactly)|never|hardly|wrong|nope|far from it|by no means"
     r"|(?:absolutely|certainly|definitely) not|i (?:don't think|doubt)[^.,!]*)(?=[.,!]|\s*$)"
-    r"|[^。,.\n]{0,6}(?:不对|不對|不正确|不正確|错|錯|ない|ありません|아니|아닙|아닌|않|değil|नहीं|নয়|కాదు)"
+    r"|\s*[:=]\s*(?:no|false)(?=\s*(?:$|[,;.}\n]))|[^。,.\n]{0,6}(?:不对|不對|不正确|不正確|错|錯|ない|ありません|아니|아닙|아닌|않|değil|नहीं|নয়|కాదు)"
 )
 _PREDICATE = re.compile(
     r"(?:\s+(?:label|option|choice|answer|class|category|sentiment|rating|reading|interpretation|review|tone|verdict)|(?<!\bno)(?<!\byes)\s+it)?\s*(?:is|was|are|were|seems?|looks?|sounds?"

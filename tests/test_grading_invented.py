@@ -1,7 +1,8 @@
 """Inputs with the answer decided beforehand: 201 invented without a look at reported cases or the rules of the graders,
 then 209 invented after a first mending, of which it had 31 wrong, then rounds of 180 (again without a look), 116, 99,
 40, and 212, 100 and 100 (all three without a look), of which 24, 12, 11, 3, 30, 12 and 5 were wrong before the mending
-that followed each.
+that followed each. Of a later round of 1,290 what the graders had wrong is here,
+about 50, and its neighbours.
 
 `label`: what is to be found (null: none); `one_of`: several that will do; `never`: the label that must not be;
 `expected`: whether the answer is right.
@@ -41,9 +42,13 @@ def test_values_that_are_no_text(row):
     assert value is not row["not_value"] if "not_value" in row else value == row["value"]
 
 
-@pytest.mark.parametrize(
-    "unit", ["A ", "not A, ", "1 or ", "5/", "正面", "<|im_end|>", "[THINK]", "answer is ", "$1 ", "positive "]
-)
+HOSTILE_UNITS = [
+    "A ", "not A, ", "1 or ", "5/", "正面", "<|im_end|>", "[THINK]", "answer is ", "$1 ", "positive ",
+    "\n", " \r\n", "_", "A\n\n ", "\nI hope ", "wait ", "7", "\\boxed",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("unit", HOSTILE_UNITS)
 def test_a_long_hostile_reply_takes_no_time(unit):
     text = unit * (40_000 // len(unit))
     started = time.process_time()

@@ -13,7 +13,7 @@ from prewrite.grading.expressions.words import (
 
 _BOX_OPENER = re.compile(r"\\(?:boxed|fbox)(?![a-zA-Z])\s*")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
-_UNBRACED_BOX = re.compile(r"[-+−]?[\d.\\](?:[^\s{}$]|\{[^{}\n]*\})*|[A-Z](?![a-zA-Z])")
+_UNBRACED_BOX = re.compile(r"[-+−]?[\d.\\](?:[^\s{}$]|\{[^{}\n]*\}){0,200}|[A-Z](?![a-zA-Z])")
 _JOINED = re.compile(r"[\s$,;]*(?:and|or)?[\s$,;]*")
 _MAX_JOINED_GAP = 20
 ANSWER_WORDS = (
@@ -29,7 +29,7 @@ ANSWER_IS = (
 _ANSWER_PHRASE = re.compile(rf"####|(?<![^\W\d_])(?:{ANSWER_WORDS}){ANSWER_IS}", re.IGNORECASE)
 _INLINE_MATH = re.compile(r"\$([^$\s](?:[^$\n]*[^$\s])?)\$(?!\d)|\\\(([^\n]+?)\\\)")
 _NUMBER = re.compile(
-    r"(?<![\w.])[-−–]?(?:\d(?:[\d,]*\d)?(?:\.\d+(?:\.\.\.|…)?)?|\.\d+)(?:/\d+)?(?:\\?%)?"
+    r"(?<![^\W\u0e00-\u0eff\u3040-\u9fff\uac00-\ud7af])(?<!\.)[-−–]?(?:\d(?:[\d,]*\d)?(?:\.\d+(?:\.\.\.|…)?)?|\.\d+)(?:/\d+)?(?:\\?%)?"
     r"(?: (?:hundred|thousand|million|billion|trillion)\b)?"
 )
 _STATED_NUMBER = re.compile(r"(?i)\b(?:is|are|was|equals|has|have|had|gets?|be|=)\s+(?:\\?\$|[€£¥₹])?(?=[-−–]?\d)")
@@ -41,7 +41,7 @@ _QUANTITY = re.compile(
 _UNIT_WORD = rf"(?!{_REMARK_WORD})°?[a-zA-Z]+(?:\^\d|[²³])?"
 _UNIT = re.compile(rf" (?:(?:square|sq|cubic|cu)\.? )?{_UNIT_WORD}(?:(?:/| per ){_UNIT_WORD})*")
 _REMARK = re.compile(
-    rf"\s*(?:$|[.,;:!?](?=\s)|[(\[](?!mod\b)|[–—。，（]|-\s|\s(?!or\b|and\b|to\b){_REMARK_WORD})|\s(?:and|but|so|while)\s(?!\W*\d)|\s?[^\W\d_\x00-\u03ff\u2100-\u214f]"
+    rf"\s*(?:$|[.,;:!?](?=\s)|[(\[](?!mod\b)|[–—。，（、；！？।॥۔။።]|-\s|\s(?!or\b|and\b|to\b){_REMARK_WORD})|\s(?:and|but|so|while)\s(?!\W*\d)|\s?(?:(?!\d)[^\W_\x00-\u00bf\u0370-\u03ff\u2070-\u218f])"
 )
 _PROSE_WORD = re.compile(r"(?<![\\a-zA-Z{])[^\W\d_]{2,}")
 _CALCULATOR_MARK = re.compile(r"<<[^<>\n]*=([^<>=\n]*)>>")
@@ -58,15 +58,16 @@ _UNSETTLED = re.compile(
     r"(?i)(?:\bbetween\s+\S+\s+and|\b(?:more|less|greater|fewer|larger|smaller|higher|lower) than|\bat (?:least|most))"
     r"\s+(?:be\s+)?(?:\\?\$)?$"
 )
-_DENIED = re.compile(r"(?:\b(?:not|never)|n't)\s+(?:be\s+)?(?:\\?\$)?$", re.IGNORECASE)
+_DENIED = re.compile(r"(?:\b(?:(?:can)?not|never)|n't)\s+(?:be\s+)?(?:\\?\$)?$", re.IGNORECASE)
 _HEDGE = re.compile(r"(?i)(?:(?:about|approximately|around|roughly|nearly|exactly|simply|just|only|equal to)\s+)+")
-_BARE_ANSWER = re.compile(r"[\\$\d(\[{+\-]|\S+$")
+_BARE_ANSWER = re.compile(r"[\\$\d(\[{+\-]|(?![\u0e00-\u0eff\u3040-\u9fff\uac00-\ud7af]+\d)\S+$")
 _CURRENCIES = tuple("€£¥₹")
 _MOST_UNIT_WORDS = 2
+_BOLD_ENDS = re.compile(r"(?<=[^\s*])\*\*(?![\w*(])")
 BOLD_END = re.compile(r"(?:\*\*|__)([^*_\n]{1,80})(?:\*\*|__)[\s.!]*$")
 _FAREWELL = re.compile(
-    r"(?s)(?<=[.!?$)*}\]\n])\s+(?:I hope|Hope this|Let me know|Please let me|Feel free|If you(?:'d| would| have| need)"
-    r"|Would you like|Do you want)\b(?!.*\n.)"
+    r"(?<=[.!?$)*}\]\s])\s(?:I hope|Hope this|Let me know|Please let me|Feel free|If you(?:'d| would| have| need)"
+    r"|Would you like|Do you want)\b"
 )
 _SPACED_THOUSANDS = re.compile(r"(?<![\w.,])[1-9]\d{0,2}(?:[ \u00a0\u2009\u202f]\d{3})+(?![\w,])")
 _HAS_DECIMAL_COMMA = re.compile(r"(?i)(?!answer|####|答|解|正|답|คำ|jawab|jibu)")  # the languages of the other words
@@ -157,12 +158,12 @@ def stated_answer(reply: str) -> str | None:
     the last number of its last line: that is how GSM8K's own solutions end (where they hold calculator marks,
     `<<6*7=42>>42 apples`, the last result counts).
     """
-    if farewell := _FAREWELL.search(reply):
+    if farewell := _FAREWELL.search(reply, max(0, reply.rstrip().rfind("\n") - 1)):
         reply = reply[: farewell.start()]
     reply = _SPACED_THOUSANDS.sub(lambda number: re.sub(r"\s", "", number.group()), reply)
     if phrase := _last(_ANSWER_PHRASE, reply):
         rest = reply[phrase.end() :].lstrip(_MARKDOWN + "\n")[:_LONGEST_PLAIN_ANSWER]
-        answer = _answer_in(_REASON.split(rest.split("\n", 1)[0], maxsplit=1)[0])
+        answer = _answer_in(_REASON.split(_BOLD_ENDS.sub("", rest.split("\n", 1)[0], count=1), maxsplit=1)[0])
         if answer and _HAS_DECIMAL_COMMA.match(phrase.group()):
             answer = _DECIMAL_COMMA.sub(r"\1.\2", answer)
         return answer
@@ -241,7 +242,7 @@ def _answer_in(line: str) -> str | None:
     if quantity := _QUANTITY.fullmatch(line):
         if not (tail := quantity["tail"]):
             return line
-        if _REMARK.match(tail) or not tail[0].isascii():
+        if _REMARK.match(tail):
             return (quantity["number"] + quantity["unit"]).rstrip(",")
     if words <= 1:
         return line or None

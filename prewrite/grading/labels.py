@@ -22,8 +22,10 @@ Label = TypeVar("Label", str, int)
 _INVISIBLE = "[\\u00ad\\u034f\\u061c\\u115f\\u180e\\u200b-\\u200f\\u202a-\\u202e\\u2060-\\u2064\\ufe00-\\ufe0f\\ufeff]"
 _FOLDS = (
     (re.compile(_INVISIBLE), ""),
-    (re.compile("[\\u2010-\\u2015\\u2043\\u2212\\u2e3a\\u2e3b\\ufe58\\ufe63\\uff0d]"), "-"),
-    (re.compile("[\\u2018\\u2019\\u201b\\u2032\\u02b9\\u02bc\\u00b4`](?=[a-zA-Z])"), "'"),
+    (re.compile("[\\u2014\\u2e3a\\u2e3b](?=[a-zA-Z])"), "- "),  # a break, but also in a label ("non—toxic")
+    (re.compile("[\\u2010-\\u2015\\u2043\\u2212\\u2796\\u2e3a\\u2e3b\\ufe58\\ufe63\\uff0d]"), "-"),
+    (re.compile(r"(?i)\bminus (?=\d)"), "-"),
+    (re.compile("[\\u2018\\u2019\\u201b\\u2032\\u02b9\\u02bc\\u02c8\\u00b4`](?=[a-zA-Z])"), "'"),
     (re.compile(r"[*`\"“”„«»]|\b_+|_+\b"), ""),
 )
 """Invisible characters, dashes, apostrophes, markup."""
@@ -36,9 +38,9 @@ _WORD_STARTS, _WORD_ENDS = rf"(?<!{_LETTER})(?<!{_LETTER}-)", rf"(?!'?{_LETTER}|
 _SEPARATORS = re.compile(r"\s+and\s+|[\s_/&+-]+|(?<=[a-z])(?=[A-Z])|(?<=[a-zA-Z])(?=\d)")
 _SEPARATED = r"[\s_]*(?:[-/&+]|and(?=[\s_]))?[\s_]*"
 _NUMBER = (
-    r"(?<![\w.,])(?P<number>[+-]?\d+(?:\.\d+)?)"
-    r"(?:(?: stars?| points?)?\s*\(?(?:/|out of|of)\s*(?P<scale>\d+(?:\.\d+)?))?(?:\s+(?:stars?|points?)\b)?"
-    r"(?![\w%]|[.,]\d|-[a-rt-z])"
+    r"(?<![\w.,])(?P<number>[+-]?\d{1,40}(?:\.\d{1,40})?)"  # Python reads no number of thousands of digits
+    r"(?:(?: stars?| points?)?\s*\(?(?:/|out of|of)\s*(?P<scale>\d{1,40}(?:\.\d{1,40})?)(?!\d))?"
+    r"(?:\s+(?:stars?|points?)\b)?(?![\w%]|[.,]\d|-[a-rt-z])"
 )
 _NUMERIC = re.compile(r"[+-]?\d+(?:\.\d+)?")
 _LEAST_SCALE = 3
@@ -87,6 +89,8 @@ _CORRECTED = re.compile(
 _SCALE_TOLD = re.compile(r"(?i)\bscale (?:of |from |running )*\d+ ?(?:to|-|through) ?\d+")
 _NUMBER_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _RATING_IN_WORDS = re.compile(rf"(?i)\b({'|'.join(_NUMBER_WORDS)})(?= (?:stars?|points?|out of)\b)")
+_NEXT_EXAMPLE = re.compile(r"(?i)\n\s*\n\W{0,4}(?:input|question|q|text|review|sentence|premise|passage)\b[^\n:]{0,9}:")
+_LONGEST_BEFORE_NEXT_EXAMPLE = 40
 _LEAST_EXPLANATION = 2
 _LONGEST_LEAD_IN = 80
 
@@ -117,12 +121,19 @@ def find_label(text: str | None, labels: Sequence[Label]) -> Label | None:
       further off in its clause ("fails to be", "less than", "without", "if") leaves no answer, never that label;
     - a label is left over where all others are rejected ("It cannot be A, B or C");
     - "A" before a word ("A man fell") is an article where a sentence starts with it;
+    - a short reply that goes on with an example of its own making ("\\n\\nInput: ...") ends before it;
     - abbreviations, other word forms and words outside the set are no labels.
     """
     raw = answer_part(text)
+    if (goes_on := _NEXT_EXAMPLE.search(raw)) and len(raw[: goes_on.start()].strip()) <= _LONGEST_BEFORE_NEXT_EXAMPLE:
+        raw = raw[: goes_on.start()]
     *_, corrected = 0, *(match.end() for match in _CORRECTED.finditer(raw))
-    if corrected and (label := find_label(raw[corrected:], labels)) is not None:
-        return label
+    label = _label_of(raw[corrected:], labels) if corrected else None
+    return _label_of(raw, labels) if label is None else label
+
+
+def _label_of(raw: str, labels: Sequence[Label]) -> Label | None:
+    """The label of a reply that is read without regard to words that take back what stands before them."""
     if (exact := {str(label): label for label in labels}.get(raw.strip())) is not None:
         return exact
     reply = _fold(raw)

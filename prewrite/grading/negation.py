@@ -36,7 +36,7 @@ _BETWEEN = (
 _REJECTS = re.compile(rf"(?:{_NOT}){_BETWEEN}|(?:不是|并非|並非|不太|不够|不算|不|没有?|沒有?|未|ไม่(?:ใช่|เป็น)?)$")
 _CUE = re.compile(
     rf"{_NOT}|\b(?:no|without|whether|if|unless|lack\w*|less|opposite|no(?:where|body|ne)|few|little|(?:de)?void"
-    r"|free of|(?:reverse|inverse|antithesis|lack|absence) of|missing|off$|hope[sd]?|hoping"
+    r"|free of|(?:reverse|inverse|antithesis|lack|absence) of|false that|f[au]rthest|missing|off$|hope[sd]?|hoping"
     r"|(?:fall|stop)\w* short|short of|used to|formerly|(?:almost|nearly)(?! (?:certain|sure|entire|all))"
     r"|except(?:ing)?|apart from|aside from|other than|besides|rather|absen\w*|hard|difficult|too \w+|contrary|opposed"
     r"|(?:stop|ceas|refus|declin|deni|hesitat|avoid|resist|refrain|prevent|preclud|prohibit|fail|reluctan|disput|refut|reject"
@@ -57,7 +57,7 @@ _REJECTED_AFTER = re.compile(
     r"|cannot\b|wrong\b|incorrect\b|false\b|out\b|ruled out|eliminated|excluded|discarded|impossible|invalid|fails?\b)"
     r"|\s*\?\s*(?:no|not (?:at all|really|quite|exactly)|never|hardly|wrong|nope|far from it|by no means"
     r"|(?:absolutely|certainly|definitely) not|i (?:don't think|doubt)[^.,!]*)(?=[.,!]|\s*$)"
-    r"|[^。,.\n]{0,6}(?:不对|不對|不正确|不正確|错|錯|ない|ありません|아니|아닙|아닌|않|değil|नहीं|নয়|కాదు)"
+    r"|\s*[:=]\s*(?:no|false)(?=\s*(?:$|[,;.}\n]))|[^。,.\n]{0,6}(?:不对|不對|不正确|不正確|错|錯|ない|ありません|아니|아닙|아닌|않|değil|नहीं|নয়|కాదు)"
 )
 _PREDICATE = re.compile(
     r"(?:\s+(?:label|option|choice|answer|class|category|sentiment|rating|reading|interpretation|review|tone|verdict)|(?<!\bno)(?<!\byes)\s+it)?\s*(?:is|was|are|were|seems?|looks?|sounds?"

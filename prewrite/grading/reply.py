@@ -17,6 +17,7 @@ _MARK = re.compile(  # one set of first characters: a scan that starts with alte
     rf"|(?P<ends>{_CONTROL}))"
 )
 """What stands around a reply: its thinking, as each family of models marks it, and control tokens."""
+_LONG_RUN = re.compile(r"\s{100,}|(_{100})_+")
 _BARE_CHANNELS = re.compile(r"\Aanalysis(?=[A-Z])(?:.*assistantfinal|.*)", re.DOTALL)
 """The channels of gpt-oss where the server drops control tokens and keeps the words in them."""
 
@@ -40,9 +41,10 @@ def strip_thinking(text: str) -> str:
 def answer_part(text: str | None) -> str:
     """The reply without its thinking and what follows its end token, and within its last `<answer>` tag if it has one.
 
-    None, a call without a reply, is "".
+    None, a call without a reply, is "". Long runs of white space or underscores, which say nothing and would make the
+    scans for an answer quadratic, are cut.
     """
-    reply = _turn(text or "")
+    reply = _LONG_RUN.sub(lambda run: run[1] or ("\n" if "\n" in run[0] else " "), _turn(text or ""))
     end = reply.rfind("</answer>")
     start = reply.rfind("<answer>", 0, max(end, 0))
     return reply if start < 0 else reply[start + len("<answer>") : end]

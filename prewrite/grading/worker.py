@@ -28,6 +28,9 @@ _CHOICE = re.compile(
 _WORDS_ONLY = re.compile(r"[a-zA-Z\s,.;:'!?-]+")
 _WORDS = re.compile(r"(?=.*[a-z]{2})(?:\D*|.*_.*)")
 _PROSE_WORDS = 3
+_LABELLED = re.compile(r"\s*\(([A-Z])\)[\s:.]*(?![-+*/^=,;<>!_&]|\\(?:cdot|times|cup|cap))(\S.*)")
+_DECIMAL_COMMA = re.compile(r"-?(?:0,\d+|\d+,(?!\d{3}$)\d+|[1-9]\d{0,2}(?:\.\d{3})+,\d+)")
+_DECIMAL_POINT = re.compile(r"-?(?:\d*\.\d+|\\frac\{\d+\}\{\d+\})")
 
 
 def grade(gold: str, answers: list[str]) -> bool | None:
@@ -40,15 +43,23 @@ def grade(gold: str, answers: list[str]) -> bool | None:
 
 def _grade_one(gold: str, answer: str) -> bool | None:
     gold, answer = normalise(gold), normalise(answer)
+    if _DECIMAL_COMMA.fullmatch(answer) and _DECIMAL_POINT.fullmatch(gold):  # no list: it has the digits of the gold
+        answer = answer.replace(".", "").replace(",", ".")
     gold_words, words = canonical_words(gold), canonical_words(answer)
-    if gold == answer or squeezed(gold) == squeezed(answer) or (gold_words == words and _WORDS.fullmatch(words)):
+    if gold == answer or _bare(gold) == _bare(answer) or (gold_words == words and _WORDS.fullmatch(words)):
         return True
     gold_choice, choice = _CHOICE.match(without_text_commands(gold)), _CHOICE.match(without_text_commands(answer))
     if gold_choice and choice and len(gold_words.strip("()")) == 1:
         return (gold_choice[1] or gold_choice[2]).upper() == (choice[1] or choice[2]).upper()
+    if labelled := _LABELLED.fullmatch(without_text_commands(gold)):  # "(A) 12": the letter or its text
+        return any(_grade_one(part, answer) for part in labelled.groups())
     readings = (True, False) if "," in gold and "," in answer else (True,)
     verdicts = [_compare(gold, answer, thousands_commas) for thousands_commas in readings]
     return True if True in verdicts else verdicts[0]
+
+
+def _bare(text: str) -> str:
+    return squeezed(without_text_commands(text))
 
 
 def _compare(gold: str, answer: str, thousands_commas: bool) -> bool | None:

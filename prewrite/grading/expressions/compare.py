@@ -9,6 +9,7 @@ Decisions where graders differ:
 """
 
 from collections.abc import Iterator
+from functools import reduce
 from itertools import product
 
 from prewrite.grading.expressions import relations
@@ -21,6 +22,8 @@ _REAL_LINE: Node = ("tuple", "(", (("neg", relations.INFINITY), relations.INFINI
 _NO_VALUE: Node = ("set", ())
 _MEANINGS: dict[str, Node] = {
     **dict.fromkeys(("all real numbers", "all reals", "real numbers"), _REAL_LINE),
+    **dict.fromkeys(("dne", "does not exist", "doesnt exist"), ("text", "does not exist")),
+    **{"infinity": relations.INFINITY, "negative infinity": ("neg", relations.INFINITY)},
     **dict.fromkeys(("empty set", "no solution", "no solutions", "no real solutions"), _NO_VALUE),
 }
 _SIGN_WORDS = {
@@ -73,16 +76,38 @@ def _simplified(node: Node) -> Node:
         return inner if inner[0] in _COLLECTIONS else ("unit", inner, node[2])
     if node[0] == "neg" and node[1][0] in ("percent", "degree"):
         return (node[1][0], ("neg", node[1][1]))
-    return _scaled_matrix(node) if node[0] in ("neg", "mul") else node
+    if node[0] == "list":
+        return relations.joint_solutions(node[1]) or node
+    return _matrix(node)
 
 
-def _scaled_matrix(node: Node) -> Node:
-    factors = node[1] if node[0] == "mul" else (number("-1"), node[1])
-    matrices = [factor for factor in factors if factor[0] == "matrix"]
-    if len(matrices) != 1:
+def _matrix(node: Node) -> Node:
+    """Sums, products and multiples of matrices worked out; any other node as it is."""
+    if node[0] not in ("neg", "mul", "add"):
         return node
-    scale = tuple(factor for factor in factors if factor[0] != "matrix")
-    return ("matrix", tuple(tuple(("mul", (*scale, cell)) for cell in row) for row in matrices[0][1]))
+    parts = [_matrix(part) for part in (node[1] if node[0] != "neg" else (number("-1"), node[1]))]
+    has_matrix = any(part[0] == "matrix" for part in parts)
+    return reduce(_matrix_sum if node[0] == "add" else _matrix_product, parts) if has_matrix else node
+
+
+def _matrix_sum(one: Node, other: Node) -> Node:
+    if one[0] != "matrix" or other[0] != "matrix" or [*map(len, one[1])] != [*map(len, other[1])]:
+        raise Unreadable("a sum of a matrix and something else")
+    rows = zip(one[1], other[1], strict=True)
+    return ("matrix", tuple(tuple(("add", cells) for cells in zip(*pair, strict=True)) for pair in rows))
+
+
+def _matrix_product(one: Node, other: Node) -> Node:
+    if "matrix" not in (one[0], other[0]):
+        return ("mul", (one, other))
+    if one[0] != "matrix" or other[0] != "matrix":
+        scale, (kind, rows) = (one, other) if other[0] == "matrix" else (other, one)
+        return (kind, tuple(tuple(("mul", (scale, cell)) for cell in row) for row in rows))
+    if any(len(row) != len(other[1]) for row in one[1]) or len({*map(len, other[1])}) > 1:
+        raise Unreadable("a product of matrices that do not fit")
+    columns = [*zip(*other[1], strict=True)]
+    pairs = ((tuple(zip(row, column, strict=True)) for column in columns) for row in one[1])
+    return ("matrix", tuple(tuple(("add", tuple(("mul", pair) for pair in cell)) for cell in row) for row in pairs))
 
 
 def _words(node: Node) -> str | None:

@@ -29,7 +29,8 @@ _MONEY = re.compile(
 )
 _DECIMAL_COMMA = re.compile(r"^(-?\d{1,3}(?:\.\d{3})*),(\d\d)$")
 _ROW_GAP = re.compile(r"\uf8ff\s*\*?\[\s*-?[\d.]+\s*(?:pt|em|ex|mm|cm|in|mu|px)\s*\]")
-_NUMBER_GAP = re.compile(r"(?<=\d)(?:\{,\}|,?\\!|\\,|\\;|\\:)\s*(?=\d{3}(?!\d))")
+_NUMBER_GAP = re.compile(r"(?<=\d)(?:\s*\{\s*,\s*\}|,?\\!|\\,|\\;|\\:)\s*(?=\d{3}(?!\d))")
+_POINTED_THOUSANDS = re.compile(r"(?<![\d.,'])\d{1,3}(?:(?:\.\d{3}){2,}|(?:'\d{3})+)(?![\d'])")
 _SPACE_COMMAND = re.compile(r"\\[,;:!> ]|\\q?quad(?![a-zA-Z])|\\(?:hspace|vspace)\*?\{[^{}]*\}|~|\\$")
 _DELIMITER = re.compile(r"\\[()\[\]]|\$|\\\$")
 _TEXT_COMMAND = re.compile(
@@ -59,6 +60,10 @@ _ALIASES = tuple((sign, re.compile(pattern), replacement) for sign, pattern, rep
     (r"\{", r"\\\{\s*\\\}", r"\\emptyset "),
     (r"\overline", r"\\overline\s*\{\s*([A-Z]{2,})\s*\}", r"\1"),
     ("_", r"(?<![a-zA-Z])[(\[]\s*([0-9A-Z]+)\s*[)\]]\s*_(?=\s*[{\d])", r"\1_"),
+    ("_", r"\^\s*\{?(\d+)\}?\s*/\s*_\s*\{?(\d+)\}?", r"\\frac{\1}{\2}"),
+    ("{:}", r"\{:\}", ":"),
+    ("o", r"(?<=\d)\s*\^\s*(?:o(?![a-zA-Z])|\{\s*o\s*\})", r"\\degree "),
+    ("Omega", r"(?<=\d)\s*(?:\\(?:text|mathrm)\{\s*)?([kM]?)\}?\s*\\Omega\s*\}?\s*$", r"\\text{ \1ohm}"),
     ("_", r"_\s*\{?\s*\(\s*(\d+)\s*\)\s*\}?", r"_{\1}"),
     ("base", r"(?<=[\dA-Z])\s*(?:\\text\{\s*)?\(?\s*(?:in )?base[ -](\d+)\s*\)?\s*\}?\s*$", r"_{\1}"),
     ("'", r"^\s*(\d+)\s*'\s*(\d+)\s*(?:''|\")\s*$", r"\1 \\text{ft} \2 \\text{in}"),
@@ -103,6 +108,7 @@ def normalise(answer: str) -> str:
         amount = _DECIMAL_COMMA.sub(lambda cents: f"{cents[1].replace('.', '')}.{cents[2]}", amount or "")
         answer = rf"{sign}{amount}\text{{ {_CURRENCIES[symbol[-1]]}}}" if amount else answer
     text = _NUMBER_GAP.sub("", _plain_characters(answer))
+    text = _POINTED_THOUSANDS.sub(lambda number: re.sub(r"\D", "", number.group()), text)
     text = _INVISIBLE_COMMAND.sub(" ", _DELIMITER.sub(" ", _ROW_GAP.sub("\uf8ff", text.replace("\\\\", "\uf8ff"))))
     text = _SPACE_COMMAND.sub(" ", text)
     text = text.replace("\uf8ff", "\\\\") if r"\begin" in text else re.sub(r"\uf8ff\s?(?=[a-zA-Z])", r"\\", text)

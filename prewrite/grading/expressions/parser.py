@@ -22,7 +22,7 @@ _CLOCK = re.compile(
     r"(\d{1,2})(?=.*[:mM])(?:\s*:\s*([0-5]\d)(?:\s*:\s*([0-5]\d))?)?\s*(?:([aApP])\.?\s?[mM]\.?)?(?: o'clock)?"
 )
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
-_SPACED_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?: \d{3})+(?![\d/]| ?\d)")
+_SPACED_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?: \d{3})+(?![\d/]| ?\d(?!\d*/\d))")
 
 
 def parse(answer: str, thousands_commas: bool = True) -> Node:

@@ -1,5 +1,7 @@
 """What equations and inequalities say: a name's value, a set of numbers, a multiple of one another."""
 
+from itertools import pairwise
+
 from prewrite.grading.expressions.arithmetic import Undefined, as_mp, close, is_real
 from prewrite.grading.expressions.tree import Node, number, symbols_of
 from prewrite.grading.expressions.values import sample_points, value_at
@@ -60,6 +62,24 @@ def solution_set(relation: Node) -> tuple[Node, Node] | None:
             opening, closing = "[" if signs[0] == "<=" else "(", "]" if signs[1] == "<=" else ")"
             return names[0], ("tuple", opening, (sides[0], sides[2]), closing)
     return None
+
+
+def joint_solutions(items: tuple[Node, ...]) -> Node | None:
+    """What two bounds given apart leave (`x > 4, x < 7`), or several points left out (`x \\ne 1, x \\ne 2`)."""
+    solutions = [solution_set(item) if item[0] == "rel" else None for item in items]
+    sets = [solution[1] for solution in solutions if solution and solutions[0] and solution[0] == solutions[0][0]]
+    if len(sets) < len(items):
+        return None
+    if all(item[1] == ("!=",) for item in items):
+        points = sorted((union[1][0][2][1] for union in sets), key=lambda point: as_mp(value_at(point, {})).real)
+        ends = (("neg", INFINITY), *points, INFINITY)
+        return ("union", tuple(("tuple", "(", pair, ")") for pair in pairwise(ends)))
+    rays = sorted(sets, key=lambda ray: ray[2][-1] == INFINITY) if {part[0] for part in sets} == {"tuple"} else []
+    if len(rays) != 2 or rays[0][2][0] != ("neg", INFINITY) or rays[1][2][1] != INFINITY:
+        return None
+    low, high = rays[1][2][0], rays[0][2][1]
+    is_interval = high != INFINITY and as_mp(value_at(low, {})).real < as_mp(value_at(high, {})).real
+    return ("tuple", rays[1][1], (low, high), rays[0][3]) if is_interval else None
 
 
 def _solution_set_of_absolute_value(sign: str, side: Node, bound: Node) -> tuple[Node, Node] | None:

@@ -93,6 +93,8 @@ def _is_in_radians(node: object) -> bool:
 def _same_in_base(gold: Node, answer: Node) -> bool:
     if gold[0] == answer[0]:
         return gold[1].lstrip("0") == answer[1].lstrip("0") and gold[2] == answer[2]
+    if answer[0] == "base" and answer[2] == 10 and answer[1].isdigit():
+        return _same_number(gold, number(answer[1]))
     return gold[0] == "base" and _as_digits(answer) == gold[1].lstrip("0")
 
 

@@ -138,7 +138,7 @@ def units_conflict(one: str, other: str) -> bool:
 def _known(unit: str) -> list[str]:
     """The words of a unit in one spelling, sorted; [] where one of them is no known unit."""
     spelled_out = unit.replace(".", "").replace("/", " per ").replace("mph", "mi per h")
-    words = [word for word in re.findall(r"[^\W\d_]+|\^-?\d", spelled_out) if word.lower() not in _IGNORED]
+    words = [word for word in re.findall(r"[^\W\d_]+|\^-?\d", spelled_out) if word not in _IGNORED]
     canonical = [_POWERS.get(word.lower()) or known_unit(word) or word for word in words]
     if len(canonical) == 2 and canonical[0] == "degree" and canonical[1] in ("celsius", "fahrenheit"):
         return canonical[1:]

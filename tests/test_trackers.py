@@ -88,6 +88,8 @@ def wandb_records(path: Path) -> Iterator[bytes]:
             place += 32768 - place % 32768
             continue
         _, length, kind = struct.unpack("<IHB", data[place : place + 7])
+        if place + 7 + length > len(data):
+            return  # it is being written
         parts.append(data[place + 7 : place + 7 + length])
         place += 7 + length
         if kind in (1, 4):  # whole, or the last part of one

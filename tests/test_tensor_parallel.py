@@ -11,7 +11,7 @@ from tests.launching import finish, launched, start
 @pytest.mark.slow
 def test_an_engine_of_two_ranks_follows_the_push_and_shares_out_its_samples(random_model: str, tmp_path: Path) -> None:
     out = tmp_path / "report.json"
-    # By the launcher, not in a fork: a fork that ends leaves vLLM's shared memory to the next one, which then cannot start.
+    # By the launcher: a fork that ends leaves vLLM's shared memory to the next one, which then cannot start.
     command = launched(2, "tests/ranks/tensor_parallel.py", random_model, str(out))
     code, stdout, stderr = finish(start(command, ranks=2))
     assert code == 0, stdout[-3000:] + stderr[-3000:]

@@ -18,9 +18,10 @@ Fault = Literal[
 ]
 LEAK_NGRAM = 8
 QUOTED_NGRAM = 4
-# An order to rewrite an instruction is none for the task: "Rewrite the following instruction so that ...".
+# An order to rewrite an instruction is none for the task ("Rewrite the following instruction so that ..."), nor is a
+# report of having done it ("Reworded the instruction into a question ...").
 _ORDER = re.compile(
-    r"(?i)\b(?:re-?write|re-?word|re-?phrase|improve)\s+(?:the|this|that|your|my|an?)?\s*(?:\w+\s+){0,2}(?:instruction|prompt)s?\b"
+    r"(?i)\b(?:re-?wr(?:ite|ote|itten)|re-?word(?:ed)?|re-?phrased?|improve)\s+(?:the|this|that|your|my|an?)?\s*(?:\w+\s+){0,2}(?:instruction|prompt)s?\b"
 )
 # What makes a text that names one label an instruction all the same.
 _CONDITION = re.compile(r"[?؟？]|\b(?:whether|if|when(?:ever)?|unless|otherwise|or|not|els?e)\b", re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""How likely a forced choice made each label: from the wire to the reward, the estimate and the file of answers."""
+"""How likely a forced choice made each label: from the wire to the verdict and the file of answers."""
 
 import argparse
 import json

@@ -15,6 +15,7 @@ from prewrite.algorithm.batching import collate
 from prewrite.asking.questions import answers_bar
 from prewrite.config import Config, LossSettings, TrainingSettings
 from prewrite.config.loading import load_config
+from prewrite.engine.deepspeed_config import warn_of_full_host
 from prewrite.engine.distributed import World
 from prewrite.errors import UserError
 from prewrite.reporting.console import outcome, step_line
@@ -354,3 +355,17 @@ def test_training_ends_at_the_last_step_at_a_standstill_and_where_the_budget_is_
     assert asked == [GENERATIONS] * 3
     trainer.progress.step = 9
     assert trainer._why_over()
+
+
+@pytest.mark.parametrize(
+    ("gib_free", "local_ranks", "is_told"), [(1, 2, True), (1, 1, True), (2, 1, False), (4, 2, False)]
+)
+def test_optimizer_state_that_host_memory_has_no_room_for_is_told(
+    gib_free: int, local_ranks: int, is_told: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    """3 GiB of it over two ranks, which are on one machine or on two."""
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=gib_free * 2**30))
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(local_ranks))
+    weights = [torch.empty(3 * 2**26, device="meta")]
+    warn_of_full_host(weights, World(0, 2, torch.device("cpu")))
+    assert ("policy.offload_optimizer puts" in caplog.text) == is_told

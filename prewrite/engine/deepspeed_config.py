@@ -1,9 +1,12 @@
 """What DeepSpeed is told."""
 
 import importlib.util
+import logging
+import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import psutil
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -13,6 +16,9 @@ from prewrite.errors import UserError
 
 EIGHT_BITS = "adamw_8bit"  # of `training.optim`
 GRADIENT_BUCKET_NUMEL = 200_000_000  # gradients reduced at once
+OFFLOADED_BYTES = 16  # a weight: master, gradient and two moments in float32
+
+log = logging.getLogger(__name__)
 
 
 def deepspeed_config(settings: PolicySettings, training: TrainingSettings, world: World) -> dict[str, Any]:
@@ -68,6 +74,22 @@ def refuse_too_large(training: TrainingSettings, masters: Iterable[Tensor]) -> N
         rule = f"{largest:,} weights in one piece are more than bitsandbytes can count"
         way_out = "set policy.zero_stage to 3, whose pieces are smaller, or leave it out"
         raise UserError(f"training.optim=adamw_8bit: {rule}: {way_out}")
+
+
+def warn_of_full_host(weights: Iterable[Tensor], world: World) -> None:
+    """Says so where what `policy.offload_optimizer` moves to this machine's memory is more than is free there.
+
+    No refusal: a virtual machine may be given memory as it asks for it.
+    """
+    share = int(os.environ.get("LOCAL_WORLD_SIZE", world.size)) / world.size
+    wanted = OFFLOADED_BYTES * share * sum(getattr(weight, "ds_numel", weight.numel()) for weight in weights)
+    free = psutil.virtual_memory().available
+    if world.is_main and wanted > free:
+        log.warning(
+            "policy.offload_optimizer puts %.1f GiB (%d bytes a weight) into this machine's memory, where %.1f are "
+            "free: a run that fills it is killed; policy.lora takes less, and so do more machines",
+            *(wanted / 2**30, OFFLOADED_BYTES, free / 2**30),
+        )
 
 
 def refuse_no_bitsandbytes(settings: PolicySettings, training: TrainingSettings) -> None:

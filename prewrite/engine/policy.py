@@ -38,7 +38,7 @@ from prewrite.engine import distributed
 from prewrite.engine.adapter import Adapter, four_bits
 from prewrite.engine.chat_template import read_template
 from prewrite.engine.compiling import compile_layers, refuse_compiling_without_compiler
-from prewrite.engine.deepspeed_config import deepspeed_config, own_optimizer, refuse_too_large
+from prewrite.engine.deepspeed_config import deepspeed_config, own_optimizer, refuse_too_large, warn_of_full_host
 from prewrite.engine.distributed import World
 from prewrite.engine.packed_attention import PACKED, Packing, refuse_packing
 from prewrite.errors import UserError
@@ -121,6 +121,8 @@ class Policy:
             deepspeed.utils.set_z3_leaf_modules(lm, lm._no_split_modules)
         self.lm: Any = lm
         self.trained = self.adapter.trained if self.adapter else dict(lm.named_parameters())
+        if settings.offload_optimizer and trainable:
+            warn_of_full_host(self.trained.values(), world)
         self.model = LogprobModel(lm, temperature, training.logprob_chunk_tokens)
         if not trainable:
             config.pop("optimizer", None)

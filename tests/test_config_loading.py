@@ -272,9 +272,11 @@ def test_a_gpu_is_named_once(write):
     assert "names a GPU twice" in refusal(write(), "base_url=null", "task_model.gpus=[1,0,1]")
 
 
-def test_an_offloaded_optimizer_is_shared_out_under_zero_3(write):
-    assert "zero_stage=1" in refusal(write(), "offload_optimizer=true", "zero_stage=1")
-    load_config(write(), ["offload_optimizer=true", "zero_stage=3"])
+def test_gradients_in_bfloat16_are_for_weights_in_bfloat16(write):
+    assert "grad_accum_dtype=bfloat16 with dtype=float32" in refusal(
+        write(), "policy.dtype=float32", "grad_accum_dtype=bfloat16"
+    )
+    load_config(write(), ["grad_accum_dtype=bfloat16", "offload_optimizer=true", "zero_stage=1"])
 
 
 def test_settings_that_would_do_nothing_together_are_refused(write):

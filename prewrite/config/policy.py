@@ -55,6 +55,8 @@ class PolicySettings(Section):
     """recompute activations in the backward pass: less memory, about a third more time"""
     torch_compile: bool = False
     """compile the decoder layers: less training time on a GPU; the first step takes 10 s more, on a CPU 30"""
+    grad_accum_dtype: Literal["float32", "bfloat16"] = "float32"
+    """type in which a step's gradients are summed up; bfloat16 holds 2 bytes a weight less, and rounds every sum"""
     offload_optimizer: bool = False
     """keep master weights, gradients and optimizer state in CPU memory: 16 bytes a weight less on the GPUs, slower"""
     zero_stage: Literal[1, 3] | None = None
@@ -65,6 +67,8 @@ class PolicySettings(Section):
     """hold the frozen weights under the adapter in 4 bits (QLoRA: nf4, arXiv 2305.14314) while training"""
 
     def faults(self) -> Iterator[str]:
+        if self.grad_accum_dtype == "bfloat16" and self.dtype == "float32":
+            yield "grad_accum_dtype=bfloat16 with dtype=float32: such weights have float32 gradients; leave it out"
         if not self.load_in_4bit:
             return
         if self.lora is None:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import logging
+import math
 import os
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -15,7 +16,8 @@ from prewrite.engine.distributed import World
 from prewrite.errors import UserError
 
 EIGHT_BITS = "adamw_8bit"  # of `training.optim`
-GRADIENT_BUCKET_NUMEL = 200_000_000  # gradients reduced at once
+GRADIENT_BUCKET_NUMEL = 200_000_000
+GROUP_NUMEL = 10_000_000  # weights after which an optimizer's group ends, where it has several
 OFFLOADED_BYTES = 16  # a weight: master, gradient and two moments in float32
 
 log = logging.getLogger(__name__)
@@ -41,6 +43,8 @@ def deepspeed_config(settings: PolicySettings, training: TrainingSettings, world
             "stage": stage,
             "stage3_param_persistence_threshold": 1_000_000,
             "reduce_bucket_size": GRADIENT_BUCKET_NUMEL,
+            # ZeRO-1 would copy all of them at once, after the backward pass.
+            "contiguous_gradients": stage == 3,
             # Both cost the host a call for each weight, and buy a single rank nothing.
             "overlap_comm": world.size > 1,
             "memory_efficient_linear": world.size > 1 and not settings.gradient_checkpointing,
@@ -49,12 +53,26 @@ def deepspeed_config(settings: PolicySettings, training: TrainingSettings, world
         "zero_force_ds_cpu_optimizer": False,
         # ZeRO-1 adds each gradient to its float32 sum as it comes, and would keep it in bfloat16 besides.
         "bf16": {"enabled": settings.dtype == "bfloat16", "immediate_grad_update": True},
-        "data_types": {"grad_accum_dtype": "fp32"},
+        "data_types": {"grad_accum_dtype": "bf16" if settings.grad_accum_dtype == "bfloat16" else "fp32"},
         # ZeRO-1 reduces once a step: the float32 sum, which it would otherwise round to bfloat16.
-        **({"communication_data_type": "fp32"} if stage == 1 else {}),
+        **({"communication_data_type": "fp32"} if stage == 1 and settings.grad_accum_dtype == "float32" else {}),
         "gradient_clipping": training.max_grad_norm,
         **({"zero_allow_untested_optimizer": True} if training.optim == EIGHT_BITS else {"optimizer": adamw}),
     }
+
+
+def optimizer_groups(weights: Iterable[Tensor], settings: PolicySettings) -> list[dict[str, Any]]:
+    """The weights, in their order, in the groups that DeepSpeed steps on one after the other.
+
+    Gradients summed up in bfloat16 are in float32 while their group is stepped on: hence more groups than one.
+    """
+    largest = GROUP_NUMEL if settings.grad_accum_dtype == "bfloat16" else math.inf
+    groups: list[list[Tensor]] = [[]]
+    for weight in weights:
+        if sum(getattr(one, "ds_numel", one.numel()) for one in groups[-1]) > largest:
+            groups.append([])
+        groups[-1].append(weight)
+    return [{"params": group} for group in groups]
 
 
 def own_optimizer(training: TrainingSettings) -> Callable[[Iterable[Tensor]], Optimizer] | None:

@@ -38,7 +38,13 @@ from prewrite.engine import distributed
 from prewrite.engine.adapter import Adapter, four_bits
 from prewrite.engine.chat_template import read_template
 from prewrite.engine.compiling import compile_layers, refuse_compiling_without_compiler
-from prewrite.engine.deepspeed_config import deepspeed_config, own_optimizer, refuse_too_large, warn_of_full_host
+from prewrite.engine.deepspeed_config import (
+    deepspeed_config,
+    optimizer_groups,
+    own_optimizer,
+    refuse_too_large,
+    warn_of_full_host,
+)
 from prewrite.engine.distributed import World
 from prewrite.engine.packed_attention import PACKED, Packing, refuse_packing
 from prewrite.errors import UserError
@@ -130,7 +136,7 @@ class Policy:
                 config["zero_optimization"]["stage"] = 0  # there is no optimizer's state to share out
             self.model.requires_grad_(False)
         with contextlib.redirect_stdout(io.StringIO()):  # DeepSpeed prints its memory at every step of the way
-            learners: Any = list(self.trained.values()) if trainable else None
+            learners: Any = optimizer_groups(self.trained.values(), settings) if trainable else None
             optimizer: Any = own_optimizer(training) if trainable else None
             self.engine: Any = deepspeed.initialize(None, self.model, optimizer, learners, config=config)[0]
         if trainable:

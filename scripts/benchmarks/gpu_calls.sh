@@ -17,6 +17,9 @@ mkdir -p "$STATE/results" "$STATE/logs" "$STATE/pids"
 [ $# -gt 0 ] || set -- verdicts:gsm8k optimizers:gsm8k verdicts:ag_news optimizers:ag_news verdicts:boolq verdicts:sst2 \
   verdicts:cb verdicts:math-500
 
+# A package that the machine lacks is told now, and not by every job after minutes of servers that start.
+python3 -c 'import train, evaluate' || { echo "this machine lacks a package: nothing was started"; exit 2; }
+
 left() { echo $((deadline - $(date +%s))); }
 lives() { [ -f "$STATE/pids/$1" ] && kill -0 "$(cat "$STATE/pids/$1")" 2>/dev/null; }
 start() { # name, then the command

@@ -3,13 +3,18 @@
     python -m scripts.benchmarks.training --model FOLDER --prompts 64 --generations 16 --request 150 --completion 60
     python -m scripts.benchmarks.training --dummy 1.5b --tokenizer FOLDER --prompts 64 --generations 16
 
+    python -m scripts.benchmarks.training --dummy 1.5b --tokenizer FOLDER \
+        --versus training.optim=adamw_8bit --versus training.optim=adamw_8bit policy.grad_accum_dtype=bfloat16
+
 An optimizer step on random tokens: --prompts requests of --request tokens, --generations completions each of
 --completion tokens. The two ways take turns on one policy, whose weights stay as they are; the gradient's norm is told
 for each. Memory: the allocator's peak, and what the policy holds between steps; their difference is what a step takes.
+--versus: settings beside those of --set, one policy after the other, each with what rollouts share computed once.
 """
 
 import argparse
 import contextlib
+import gc
 import random
 import statistics
 import sys
@@ -77,9 +82,14 @@ def take_turns(policy: Policy, config: Config, ways: Mapping[str, Batch], repeat
                 "gradient norm": update.metrics["grad_norm"],
                 "micro-batches": len(plan.micro_batches),
                 "positions computed": sum(micro.batch.num_computed for micro in plan.micro_batches),
-                **({"peak, GiB": torch.cuda.max_memory_allocated() / GIB} if on_gpu else {}),
+                **(_peaks() if on_gpu else {}),
             }
     return {name: _times(seconds[name]) | found[name] for name in ways}
+
+
+def _peaks() -> dict[str, float]:
+    kept = {"peak, GiB": torch.cuda.max_memory_allocated(), "the allocator's, GiB": torch.cuda.max_memory_reserved()}
+    return {name: size / GIB for name, size in kept.items()}
 
 
 def held_by_part(policy: Policy) -> dict[str, float]:
@@ -106,6 +116,21 @@ def _times(seconds: Sequence[float]) -> dict[str, float]:
     return {"step, s": statistics.median(seconds), "fastest, s": min(seconds), "slowest, s": max(seconds)}
 
 
+def measured(
+    arguments: argparse.Namespace, config: Config, world: distributed.World
+) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
+    """By way of taking the step, seconds and the rest; and what the policy holds."""
+    policy = Policy(config.policy, config.training, world, temperature=config.rollout.temperature)
+    ways = {"shared": workload(arguments, len(load_tokenizer(config.policy)), world.size)}
+    if not arguments.versus:
+        (shared,) = ways.values()
+        alone = {"lead_B": torch.arange(len(shared.lead_B)), "num_computed": shared.num_positions}
+        ways["nothing shared"] = replace(shared, **alone)
+    found = take_turns(policy, config, ways, arguments.repeats), held_by_part(policy)
+    policy.engine.destroy()
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_model_arguments(parser)
@@ -113,6 +138,7 @@ def main() -> None:
     parser.add_argument("--request", type=int, default=150, help="tokens of a request (default 150)")
     parser.add_argument("--micro-batch-tokens", type=int, default=32_768, help="tokens of a micro-batch at most")
     parser.add_argument("--repeats", type=int, default=5, help="timed steps of each way (default 5)")
+    parser.add_argument("--versus", action="append", nargs="+", default=[], metavar="key=value", help="settings beside")
     arguments = parse(parser)
     quiet_libraries()
     world = distributed.start()
@@ -120,19 +146,25 @@ def main() -> None:
         stack.callback(distributed.stop)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         model = distributed.broadcast(model_folder(arguments, folder) if world.is_main else None)
-        config = bench_config(arguments, model, folder, max_tokens_per_micro_batch=arguments.micro_batch_tokens)
-        policy = Policy(config.policy, config.training, world, temperature=config.rollout.temperature)
-        shared = workload(arguments, len(load_tokenizer(config.policy)), world.size)
-        alone = replace(shared, lead_B=torch.arange(len(shared.lead_B)), num_computed=shared.num_positions)
-        columns = take_turns(policy, config, {"shared": shared, "nothing shared": alone}, arguments.repeats)
-        held = held_by_part(policy)
+        columns: dict[str, dict[str, float]] = {}
+        held: dict[str, dict[str, float]] = {}
+        for versus in [[], *arguments.versus]:
+            changed = argparse.Namespace(**vars(arguments) | {"set": [*arguments.set, *versus]})
+            config = bench_config(changed, model, folder, max_tokens_per_micro_batch=arguments.micro_batch_tokens)
+            ways, of_policy = measured(arguments, config, world)
+            gc.collect()  # a policy and its engine know each other
+            torch.cuda.empty_cache()
+            name = " ".join(versus) or "as set"
+            columns |= ways if not arguments.versus else {name: ways["shared"]}
+            held[name] = of_policy
         if not world.is_main:
             return
-        ours, theirs = columns.values()
-        columns["ratio"] = {name: value / theirs[name] for name, value in ours.items()}
+        if not arguments.versus:
+            ours, theirs = columns.values()
+            columns["ratio"] = {name: value / theirs[name] for name, value in ours.items()}
         show_heading(arguments, world.size)
         show_table("Training phase", columns)
-        show_table("Held between steps", {"GiB": held})
+        show_table("Held between steps, GiB", held)
         write_result(arguments, world.size, training=columns, held=held)
 
 

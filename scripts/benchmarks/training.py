@@ -146,17 +146,18 @@ def main() -> None:
         stack.callback(distributed.stop)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         model = distributed.broadcast(model_folder(arguments, folder) if world.is_main else None)
-        columns: dict[str, dict[str, float]] = {}
-        held: dict[str, dict[str, float]] = {}
+        tokens = {"max_tokens_per_micro_batch": arguments.micro_batch_tokens}
+        configs = {}  # each is read before the first is measured
         for versus in [[], *arguments.versus]:
             changed = argparse.Namespace(**vars(arguments) | {"set": [*arguments.set, *versus]})
-            config = bench_config(changed, model, folder, max_tokens_per_micro_batch=arguments.micro_batch_tokens)
-            ways, of_policy = measured(arguments, config, world)
+            configs[" ".join(versus) or "as set"] = bench_config(changed, model, folder, **tokens)
+        columns: dict[str, dict[str, float]] = {}
+        held: dict[str, dict[str, float]] = {}
+        for name, config in configs.items():
+            ways, held[name] = measured(arguments, config, world)
             gc.collect()  # a policy and its engine know each other
             torch.cuda.empty_cache()
-            name = " ".join(versus) or "as set"
             columns |= ways if not arguments.versus else {name: ways["shared"]}
-            held[name] = of_policy
         if not world.is_main:
             return
         if not arguments.versus:

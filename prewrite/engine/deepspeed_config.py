@@ -54,7 +54,7 @@ def deepspeed_config(settings: PolicySettings, training: TrainingSettings, world
         # ZeRO-1 adds each gradient to its float32 sum as it comes, and would keep it in bfloat16 besides.
         "bf16": {"enabled": settings.dtype == "bfloat16", "immediate_grad_update": True},
         "data_types": {"grad_accum_dtype": "bf16" if settings.grad_accum_dtype == "bfloat16" else "fp32"},
-        # ZeRO-1 reduces once a step: the float32 sum, which it would otherwise round to bfloat16.
+        # ZeRO-1 reduces once a step: the float32 sum, which it would otherwise round to bfloat16. Sums in bfloat16 are.
         **({"communication_data_type": "fp32"} if stage == 1 and settings.grad_accum_dtype == "float32" else {}),
         "gradient_clipping": training.max_grad_norm,
         **({"zero_allow_untested_optimizer": True} if training.optim == EIGHT_BITS else {"optimizer": adamw}),

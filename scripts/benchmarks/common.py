@@ -49,9 +49,13 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--model", help="folder of a chat model")
     which.add_argument("--dummy", choices=DUMMY_SHAPES, help="a model of that size with random weights, made here")
     parser.add_argument("--tokenizer", help="with --dummy: the folder that gives tokenizer and chat template")
-    parser.add_argument("--prompts", type=int, default=32, help="GSM8K prompts of a step and rank (default 32)")
-    parser.add_argument("--generations", type=int, default=8, help="completions of a prompt (default 8)")
-    parser.add_argument("--completion", type=int, default=512, help="tokens of a completion at most (default 512)")
+    parser.add_argument(
+        "--prompts", type=int, default=32, help="GSM8K prompts of a step and rank (default %(default)s)"
+    )
+    parser.add_argument("--generations", type=int, default=8, help="completions of a prompt (default %(default)s)")
+    parser.add_argument(
+        "--completion", type=int, default=512, help="tokens of a completion at most (default %(default)s)"
+    )
     parser.add_argument("--kv-cache-gib", type=float, default=8.0, help="KV cache of an engine (default 8)")
     parser.add_argument("--set", action="append", default=[], metavar="key=value", help="any other setting")
     parser.add_argument("--out", type=Path, help="also write the result there, as JSON")
@@ -63,6 +67,8 @@ def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
     arguments = parser.parse_args()
     if arguments.dummy and not arguments.tokenizer:
         parser.error("--dummy makes weights alone: give --tokenizer FOLDER as well")
+    if arguments.out and not arguments.out.absolute().parent.is_dir():
+        parser.error(f"--out {arguments.out}: there is no folder {arguments.out.parent}")
     return arguments
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What settings that save memory cost, on one GPU by itself: a whole step, training phases side by side, loss curves.
-#   usage: TOKENIZER=<folder of a small chat model> OUT=<folder of results> [DUMMY=1.5b] \
-#          scripts/benchmarks/gpu_settings.sh [flags for all benchmarks, as --set policy.torch_compile=true ...]
+#   usage: TOKENIZER=<folder of a small chat model> OUT=<new folder of results> [DUMMY=1.5b] [STEPS=150 of a curve] \
+#          scripts/benchmarks/gpu_settings.sh [flags for the two benchmarks, as --set policy.torch_compile=true ...]
 # Each part has its JSON and its log in $OUT; a part that fails does not keep the next from being measured.
 set -uo pipefail
 : "${TOKENIZER:?}" "${OUT:?}"

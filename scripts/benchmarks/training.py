@@ -29,7 +29,11 @@ import torch
 from prewrite.algorithm.batching import Batch, collate
 from prewrite.config import Config
 from prewrite.engine import distributed
+from prewrite.engine.adapter import refuse_adapter
+from prewrite.engine.deepspeed_config import refuse_no_bitsandbytes
 from prewrite.engine.policy import Policy, load_tokenizer, quiet_libraries
+from prewrite.errors import UserError
+from prewrite.training.engines import full_memory_told
 from prewrite.training.update import Updater
 from prewrite.types import Sample
 from scripts.benchmarks.asking import exit_code
@@ -95,7 +99,7 @@ def _peaks() -> dict[str, float]:
 def held_by_part(policy: Policy) -> dict[str, float]:
     """GiB of the tensors that this rank's policy holds between steps, wherever they are."""
     states = policy.optimizer_state()
-    # Of ZeRO-1 with bfloat16 weights, whose float32 gradients stay; elsewhere they come and go with a step.
+    # Of ZeRO-1 with bfloat16 weights and float32 sums, which stay; all others come and go with a step.
     gradients = [
         *getattr(policy.engine.optimizer, "fp32_groups_gradients_flat", []),
         *(weight.grad for weight in policy.trained.values() if weight.grad is not None),
@@ -138,35 +142,66 @@ def main() -> None:
     parser.add_argument("--request", type=int, default=150, help="tokens of a request (default 150)")
     parser.add_argument("--micro-batch-tokens", type=int, default=32_768, help="tokens of a micro-batch at most")
     parser.add_argument("--repeats", type=int, default=5, help="timed steps of each way (default 5)")
-    parser.add_argument("--versus", action="append", nargs="+", default=[], metavar="key=value", help="settings beside")
+    parser.add_argument(
+        "--versus",
+        action="append",
+        nargs="+",
+        default=[],
+        metavar="key=value",
+        help="one more column: settings beside --set, each a word of its own; may be repeated",
+    )
     arguments = parse(parser)
+    if arguments.repeats < 1:
+        parser.error("--repeats: at least 1")
     quiet_libraries()
     world = distributed.start()
     with contextlib.ExitStack() as stack:
         stack.callback(distributed.stop)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         model = distributed.broadcast(model_folder(arguments, folder) if world.is_main else None)
-        tokens = {"max_tokens_per_micro_batch": arguments.micro_batch_tokens}
-        configs = {}  # each is read before the first is measured
-        for versus in [[], *arguments.versus]:
-            changed = argparse.Namespace(**vars(arguments) | {"set": [*arguments.set, *versus]})
-            configs[" ".join(versus) or "as set"] = bench_config(changed, model, folder, **tokens)
+        configs = settings_by_name(arguments, model, folder)  # all of them, before the first is measured
         columns: dict[str, dict[str, float]] = {}
         held: dict[str, dict[str, float]] = {}
-        for name, config in configs.items():
-            ways, held[name] = measured(arguments, config, world)
-            gc.collect()  # a policy and its engine know each other
-            torch.cuda.empty_cache()
-            columns |= ways if not arguments.versus else {name: ways["shared"]}
-        if not world.is_main:
-            return
-        if not arguments.versus:
-            ours, theirs = columns.values()
-            columns["ratio"] = {name: value / theirs[name] for name, value in ours.items()}
-        show_heading(arguments, world.size)
-        show_table("Training phase", columns)
-        show_table("Held between steps, GiB", held)
-        write_result(arguments, world.size, training=columns, held=held)
+        try:
+            for name, config in configs.items():
+                with full_memory_told():
+                    ways, held[name] = measured(arguments, config, world)
+                gc.collect()  # a policy and its engine know each other
+                torch.cuda.empty_cache()
+                columns |= ways if not arguments.versus else {name: ways["shared"]}
+        finally:  # what was measured before a fault is shown
+            if world.is_main and columns:
+                report(arguments, world.size, columns, held)
+
+
+def settings_by_name(arguments: argparse.Namespace, model: str, folder: Path) -> dict[str, Config]:
+    """The run of --set, and those of each --versus. UserError for settings that are none, or that lack a package."""
+    configs: dict[str, Config] = {}
+    for versus in [[], *arguments.versus]:
+        changed = argparse.Namespace(**vars(arguments) | {"set": [*arguments.set, *versus]})
+        name = " ".join(versus) or "as set"
+        try:
+            config = bench_config(changed, model, folder, max_tokens_per_micro_batch=arguments.micro_batch_tokens)
+            refuse_no_bitsandbytes(config.policy, config.training)
+            refuse_adapter(config.policy)
+        except UserError as error:
+            raise (UserError(f"--versus {name}: {error}") if versus else error) from error
+        times = 1 + sum(other.partition(" (")[0] == name for other in configs)
+        configs[name if times == 1 else f"{name} ({times})"] = config
+    return configs
+
+
+def report(
+    arguments: argparse.Namespace, ranks: int, columns: dict[str, dict[str, float]], held: dict[str, dict[str, float]]
+) -> None:
+    """The tables, and the JSON of --out."""
+    if not arguments.versus:
+        ours, theirs = columns.values()
+        columns = columns | {"ratio": {name: value / theirs[name] for name, value in ours.items()}}
+    show_heading(arguments, ranks)
+    show_table("Training phase", columns)
+    show_table("Held between steps, GiB", held)
+    write_result(arguments, ranks, training=columns, held=held)
 
 
 if __name__ == "__main__":

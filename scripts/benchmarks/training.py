@@ -135,6 +135,36 @@ def measured(
     return found
 
 
+def settings_by_name(arguments: argparse.Namespace, model: str, folder: Path) -> dict[str, Config]:
+    """The run of --set, and those of each --versus. UserError for settings that are none, or that lack a package."""
+    configs: dict[str, Config] = {}
+    for versus in [[], *arguments.versus]:
+        changed = argparse.Namespace(**vars(arguments) | {"set": [*arguments.set, *versus]})
+        name = " ".join(versus) or "as set"
+        try:
+            config = bench_config(changed, model, folder, max_tokens_per_micro_batch=arguments.micro_batch_tokens)
+            refuse_no_bitsandbytes(config.policy, config.training)
+            refuse_adapter(config.policy)
+        except UserError as error:
+            raise (UserError(f"--versus {name}: {error}") if versus else error) from error
+        times = 1 + sum(other.partition(" (")[0] == name for other in configs)
+        configs[name if times == 1 else f"{name} ({times})"] = config
+    return configs
+
+
+def report(
+    arguments: argparse.Namespace, ranks: int, columns: dict[str, dict[str, float]], held: dict[str, dict[str, float]]
+) -> None:
+    """The tables, and the JSON of --out."""
+    if not arguments.versus:
+        ours, theirs = columns.values()
+        columns = columns | {"ratio": {name: value / theirs[name] for name, value in ours.items()}}
+    show_heading(arguments, ranks)
+    show_table("Training phase", columns)
+    show_table("Held between steps, GiB", held)
+    write_result(arguments, ranks, training=columns, held=held)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_model_arguments(parser)
@@ -172,36 +202,6 @@ def main() -> None:
         finally:  # what was measured before a fault is shown
             if world.is_main and columns:
                 report(arguments, world.size, columns, held)
-
-
-def settings_by_name(arguments: argparse.Namespace, model: str, folder: Path) -> dict[str, Config]:
-    """The run of --set, and those of each --versus. UserError for settings that are none, or that lack a package."""
-    configs: dict[str, Config] = {}
-    for versus in [[], *arguments.versus]:
-        changed = argparse.Namespace(**vars(arguments) | {"set": [*arguments.set, *versus]})
-        name = " ".join(versus) or "as set"
-        try:
-            config = bench_config(changed, model, folder, max_tokens_per_micro_batch=arguments.micro_batch_tokens)
-            refuse_no_bitsandbytes(config.policy, config.training)
-            refuse_adapter(config.policy)
-        except UserError as error:
-            raise (UserError(f"--versus {name}: {error}") if versus else error) from error
-        times = 1 + sum(other.partition(" (")[0] == name for other in configs)
-        configs[name if times == 1 else f"{name} ({times})"] = config
-    return configs
-
-
-def report(
-    arguments: argparse.Namespace, ranks: int, columns: dict[str, dict[str, float]], held: dict[str, dict[str, float]]
-) -> None:
-    """The tables, and the JSON of --out."""
-    if not arguments.versus:
-        ours, theirs = columns.values()
-        columns = columns | {"ratio": {name: value / theirs[name] for name, value in ours.items()}}
-    show_heading(arguments, ranks)
-    show_table("Training phase", columns)
-    show_table("Held between steps, GiB", held)
-    write_result(arguments, ranks, training=columns, held=held)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from prewrite.engine.distributed import World
 from prewrite.errors import UserError
 
 EIGHT_BITS = "adamw_8bit"  # of `training.optim`
-GRADIENT_BUCKET_NUMEL = 200_000_000
+GRADIENT_BUCKET_NUMEL = 200_000_000  # gradients reduced at once
 GROUP_NUMEL = 10_000_000  # weights after which an optimizer's group ends, where it has several
 OFFLOADED_BYTES = 16  # a weight: master, gradient and two moments in float32
 

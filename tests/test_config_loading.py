@@ -276,7 +276,13 @@ def test_gradients_in_bfloat16_are_for_weights_in_bfloat16(write):
     assert "grad_accum_dtype=bfloat16 with dtype=float32" in refusal(
         write(), "policy.dtype=float32", "grad_accum_dtype=bfloat16"
     )
-    load_config(write(), ["grad_accum_dtype=bfloat16", "offload_optimizer=true", "zero_stage=1"])
+    load_config(write(), ["grad_accum_dtype=bfloat16", "zero_stage=1"])
+
+
+def test_offload_takes_zero_3_and_float32_sums(write):
+    assert "offload_optimizer with zero_stage=1" in refusal(write(), "offload_optimizer=true", "zero_stage=1")
+    assert "with offload_optimizer" in refusal(write(), "offload_optimizer=true", "grad_accum_dtype=bfloat16")
+    load_config(write(), ["offload_optimizer=true", "zero_stage=3"])
 
 
 def test_settings_that_would_do_nothing_together_are_refused(write):

@@ -58,7 +58,7 @@ class PolicySettings(Section):
     grad_accum_dtype: Literal["float32", "bfloat16"] = "float32"
     """type in which a step's gradients are summed up; bfloat16 holds 2 bytes a weight less, and rounds every sum"""
     offload_optimizer: bool = False
-    """keep masters, gradients and optimizer state in CPU memory: up to 16 bytes a weight less on the GPUs, slower"""
+    """keep masters, gradients and optimizer state in CPU memory: 16 bytes a weight less on the GPUs, slower"""
     zero_stage: Literal[1, 3] | None = None
     """what ranks share: 1 optimizer state, 3 weights and gradients too; null = 3, or 1 on a lone rank that keeps all"""
     lora: LoraSettings | None = None
@@ -69,6 +69,8 @@ class PolicySettings(Section):
     def faults(self) -> Iterator[str]:
         if self.grad_accum_dtype == "bfloat16" and self.dtype == "float32":
             yield "grad_accum_dtype=bfloat16 with dtype=float32: such weights have float32 gradients; leave it out"
+        if self.grad_accum_dtype == "bfloat16" and self.offload_optimizer:
+            yield "grad_accum_dtype=bfloat16 with offload_optimizer: sums would stay on the GPU; leave it out"
         if not self.load_in_4bit:
             return
         if self.lora is None:

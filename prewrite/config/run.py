@@ -94,6 +94,11 @@ class Config(Section):
             yield "max_steps=0 searches among as many untrained rewrites as calls allow: give budget.max_task_calls"
         if self.training.early_stopping_patience is not None and not self.selection.eval_steps:
             yield "early_stopping_patience counts looks, and selection.eval_steps is 0: give eval_steps"
+        if self.policy.offload_optimizer and self.policy.zero_stage == 1:
+            yield (
+                "offload_optimizer with zero_stage=1: gradients would wait on the GPU for the step's end, and take "
+                "what optim=adamw_8bit saves without slowing it down; leave zero_stage null"
+            )
         if self.policy.lora and self.loss.sync_ref_model:
             yield "sync_ref_model with policy.lora: the reference, the model with its adapter off, stays; leave it out"
         if self.stages and self.num_stages > 1:

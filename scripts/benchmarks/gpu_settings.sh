@@ -22,8 +22,7 @@ part() { # name, then the command: its log, its seconds, its exit code
 part step python3 -m scripts.benchmarks.step "${model[@]}" --gradient-checkpointing --no-peer --steps 2 --warmup 1 \
   --micro-batch-tokens 16384 --set $eight --set $grads --set rollout.sleep_level=2 --out "$OUT/step.json" "$@"
 part training python3 -m scripts.benchmarks.training "${model[@]}" --set policy.gradient_checkpointing=true --repeats 3 \
-  --versus $eight --versus $grads --versus $eight $grads --versus $offload --versus $offload $grads \
-  --versus $offload policy.zero_stage=1 --versus $offload policy.zero_stage=1 $grads --out "$OUT/training.json" "$@"
+  --versus $eight --versus $grads --versus $eight $grads --versus $offload --out "$OUT/training.json" "$@"
 curve() { # name, then settings
   local name=$1 settings=()
   shift

@@ -72,8 +72,10 @@ class HeadToHead:
         self._passing = threading.Lock()
         if len(self.test) < 2:
             raise UserError(f"--test-rows: {len(self.test)} test rows have no interval: at least 2")
-        for key, own in (("rows", len(self.test)), ("model", arguments.model)):
-            if others := {record[key] for record in lines.records if key in record} - {own}:
+        rows = {len(record["marks"]) for record in lines.records if "marks" in record}
+        models = {record["model"] for record in lines.records if "model" in record}
+        for key, known, own in (("rows", rows, len(self.test)), ("model", models, arguments.model)):
+            if others := known - {own}:
                 there = ", ".join(map(str, others))
                 raise UserError(f"{lines.path} has runs of the {key} {there}, and this is {own}: give another --out")
 

@@ -132,6 +132,8 @@ def measured(
         ways["nothing shared"] = replace(shared, **alone)
     found = take_turns(policy, config, ways, arguments.repeats), held_by_part(policy)
     policy.engine.destroy()
+    for weight in policy.lm.parameters():  # DeepSpeed's methods in a weight's own dict keep it, and its master, alive
+        vars(weight).clear()
     return found
 
 

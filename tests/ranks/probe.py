@@ -44,7 +44,6 @@ KINDS: dict[str, dict] = {
     "ZeRO-1, bfloat16": {"zero_stage": 1, "dtype": "bfloat16"},
     "ZeRO-1, bfloat16 gradients": {"zero_stage": 1, "dtype": "bfloat16", "grad_accum_dtype": "bfloat16"},
     "ZeRO-3, bfloat16 gradients": {"zero_stage": 3, "dtype": "bfloat16", "grad_accum_dtype": "bfloat16"},
-    "ZeRO-1, offloaded": {"zero_stage": 1, "offload_optimizer": True},
 }
 COMPILED = {"zero_stage": 3, "torch_compile": True, "gradient_checkpointing": True}
 REFUSING_KINDS = ("ZeRO-3", "ZeRO-1, bfloat16", "ZeRO-1, bfloat16 gradients")  # each looks for overflow elsewhere

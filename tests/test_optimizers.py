@@ -108,6 +108,8 @@ def test_the_table_says_what_a_label_bias_explains(capsys: pytest.CaptureFixture
     assert re.search(r"prewrite@100 against .* label bias, 2 seeds: \+0\.0 ± 0\.0: its gain.*may be a label bias", told)
     print_table(task, [*records, *({**biased, "seed": seed, "marks": "01" * 50} for seed in (1, 2))])
     assert ": more than a label bias" in capsys.readouterr().out
+    with pytest.raises(UserError, match="these records are of 4 and 100"):
+        print_table(task, [*records, {**biased, "marks": "0101"}])
 
 
 def test_the_table_of_a_file_needs_no_server_and_other_rows_do_not_come_into_it(

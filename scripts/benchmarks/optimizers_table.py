@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from prewrite.errors import UserError
 from prewrite.evaluation.statistics import mcnemar_test
 from prewrite.tasks.base import Task
 from scripts.benchmarks.asking import BY_HAND
@@ -51,7 +52,14 @@ def crossed_gain(gain_SN: np.ndarray) -> Gain:
 
 
 def print_table(task: Task, records: Sequence[dict[str, Any]]) -> None:
-    """A line a run (interval over rows, McNemar's p), a line a method over its seeds; what a label bias explains."""
+    """A line a run (interval over rows, McNemar's p), a line a method over its seeds; what a label bias explains.
+
+    UserError where the records are of different test rows.
+    """
+    sizes = sorted({len(record["marks"]) for record in records if "marks" in record})
+    if len(sizes) > 1:
+        counts = " and ".join(map(str, sizes))
+        raise UserError(f"a table is of the same test rows, and these records are of {counts}: keep them in two files")
     tested = {record["tested"]: record["marks"] for record in records if "tested" in record}
     initial = task.default_instruction
     if initial not in tested:

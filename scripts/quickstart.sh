@@ -11,7 +11,7 @@ run=quickstart-$(date +%Y%m%d-%H%M%S)
 echo "quickstart: training, into runs/$run"
 python train.py --config configs/quickstart.json "$@" --set run_name="$run"
 echo "quickstart: measuring on the test split, which training never saw"
-python evaluate.py --prompts "runs/$run/log.jsonl" --task sentiment --top-k 1
+python evaluate.py --prompts "runs/$run" --task sentiment --top-k 1
 
 cat <<END
 

@@ -12,6 +12,7 @@ import pytest
 from prewrite.errors import UserError
 from prewrite.evaluation.prompts import Prompts
 from prewrite.evaluation.prompts import read_prompts as read_groups
+from prewrite.evaluation.sources import prompt_files
 from tests.launching import ROOT
 
 INITIAL = "Classify the review."
@@ -147,6 +148,24 @@ def test_a_broken_line_in_the_middle_is_refused(tmp_path: Path) -> None:
     log.write_text(json.dumps(rollout("a", 0.1)) + "\n{oops\n" + json.dumps(rollout("b", 0.1)) + "\n")
     with pytest.raises(UserError, match="line 2"):
         read_prompts(log, "sst2")
+
+
+def test_a_run_that_trained_nothing_is_read_by_its_best_against_what_its_first_stage_began_with(tmp_path: Path) -> None:
+    entry = {"task": "sst2", "instruction": "Third.", "baseline": {"instruction": "Third."}}
+    stages = [{"baseline": INITIAL, "instruction": "Second."}, {"baseline": "Second.", "instruction": "Third."}]
+    for name, earlier in (("staged", stages), ("plain", [])):
+        (tmp_path / name).mkdir()
+        best = entry | {"earlier": earlier} | ({} if earlier else {"baseline": {"instruction": INITIAL}})
+        (tmp_path / name / "best.json").write_text(json.dumps({"sst2": best}))
+        (file,) = prompt_files([tmp_path / name])
+        prompts = read_prompts(file, "sst2")
+        assert (prompts.initial, texts(prompts)) == (INITIAL, ["Third."])
+    assert len(prompt_files([tmp_path])) == 2
+    write(tmp_path / "plain" / "log.jsonl", [rollout("a", 0.5)])
+    assert [file.name for file in prompt_files([tmp_path])] == ["log.jsonl", "best.json"]
+    (tmp_path / "none").mkdir()
+    with pytest.raises(UserError, match="no run folder, nor a folder of runs"):
+        prompt_files([tmp_path / "none"])
 
 
 @pytest.mark.parametrize("name", ["log.jsonl", "list.txt"])

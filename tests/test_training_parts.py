@@ -292,7 +292,7 @@ def test_the_outcome_tells_initial_and_best_and_what_the_test_says() -> None:
     assert "0.750 [0.400, 0.600]  'Good or bad?'" in text
     assert "recall: good 0.90, bad 0.00; commonest answer: good (97%)" in text
     assert "30 won, 20 lost, one-sided p 0.1: within noise" in text
-    assert "python evaluate.py --prompts runs/x/log.jsonl --task sentiment" in text
+    assert "python evaluate.py --prompts runs/x --task sentiment" in text
     proven = {**best, "test": {**test, "proven": True}}
     assert "better, proven" in outcome({"sentiment": proven}, {}, "runs/x")
     unchanged = {**best, "instruction": "Say it."}

@@ -134,10 +134,11 @@ def _read_best(path: Path) -> list[dict[str, Any]]:
             {
                 **{key: entry.get(key) for key in ("subject", "level", "tags")},
                 "instruction": entry["instruction"],
-                "rewrite_of": entry["baseline"]["instruction"],
+                "rewrite_of": earlier[0]["baseline"] if earlier else entry["baseline"]["instruction"],
                 "dataset_name": entry["task"],
             }
             for entry in best.values()
+            for earlier in [entry.get("earlier")]  # the stages before: the first one's beginning is the run's
         ]
     except (OSError, ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
         reason = f"{type(error).__name__}: {error}"

@@ -9,11 +9,12 @@ from prewrite.errors import UserError
 from prewrite.evaluation.prompts import Candidate, Naming, Prompts, read_prompts
 from prewrite.types import InstructionRow
 
-_LOG = "log.jsonl"
+_LOG, _BEST = "log.jsonl", "best.json"
 
 
 def prompt_files(given: Sequence[Path]) -> list[Path]:
-    """The files, with folders replaced: a run's by its log, a folder of runs by the log of each. Raises UserError."""
+    """The files, with folders replaced: a run's by its log, or by best.json where nothing was trained, a folder of runs
+    by the file of each. Raises UserError."""
     files: list[Path] = []
     for path in given:
         if not os.path.isdir(path):  # not Path.is_dir, which raises for a name too long
@@ -21,11 +22,17 @@ def prompt_files(given: Sequence[Path]) -> list[Path]:
                 raise UserError(f"{path}: there is no such file; give a run's folder, or a list of instructions")
             files.append(path)
             continue
-        logs = [path / _LOG] if (path / _LOG).is_file() else sorted(path.glob(f"*/{_LOG}"))
-        if not logs:
-            raise UserError(f"{path}: no run folder, nor a folder of runs: there is no {_LOG} in it or one level below")
-        files += logs
+        own = _file_of_run(path)
+        found = [own] if own else [file for folder in sorted(path.glob("*")) if (file := _file_of_run(folder))]
+        if not found:
+            where = f"there is no {_LOG} or {_BEST} in it or one level below"
+            raise UserError(f"{path}: no run folder, nor a folder of runs: {where}")
+        files += found
     return files
+
+
+def _file_of_run(folder: Path) -> Path | None:
+    return next((file for file in (folder / _LOG, folder / _BEST) if file.is_file()), None)
 
 
 def compared_together(files: Sequence[Path], task: str, top_k: int | None, canonical: Naming) -> list[Prompts]:
@@ -37,7 +44,7 @@ def compared_together(files: Sequence[Path], task: str, top_k: int | None, canon
     """
     by_start: dict[tuple[InstructionRow, str | None], Prompts] = {}
     for path in files:
-        origin = path.parent.name if path.name in (_LOG, "best.json") else path.name
+        origin = path.parent.name if path.name in (_LOG, _BEST) else path.name
         for group in read_prompts(path, task, canonical):
             group = cut(group, top_k or (1 if group.ranking_tasks else None))
             group = replace(group, candidates=tuple(replace(c, origin=origin) for c in group.candidates))

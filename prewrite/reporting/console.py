@@ -93,7 +93,7 @@ def outcome(best: Mapping[str, Any], spent: Mapping[str, str], run_folder: str) 
             continue
         lines.append(f"  best     {_score(entry)}  {entry['instruction']!r} (written after step {entry['step']})")
         lines += [f"           {line}" for line in (_labels(entry), _claim(entry["test"])) if line]
-        command = f"python evaluate.py --prompts {run_folder}/log.jsonl --task {entry['task']}"
+        command = f"python evaluate.py --prompts {run_folder} --task {entry['task']}"
         flattered = f"chosen among {entry['num_candidates']} on these examples, which flatters its score; "
         lines.append(f"  {'' if entry['score'] is None else flattered}measure it: {command}")
     before = [entry["baseline"]["score"] for entry in best.values()]

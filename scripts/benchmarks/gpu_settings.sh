@@ -19,8 +19,12 @@ part() { # name, then the command: its log, its seconds, its exit code
 }
 
 # The card's memory is looked at as a whole, so this part wants it to itself.
-part step python3 -m scripts.benchmarks.step "${model[@]}" --gradient-checkpointing --no-peer --steps 2 --warmup 1 \
-  --micro-batch-tokens 16384 --set $eight --set $grads --set rollout.sleep_level=2 --out "$OUT/step.json" "$@"
+for name in step step_expandable; do
+  export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:$([ $name = step ] && echo False || echo True)
+  part $name python3 -m scripts.benchmarks.step "${model[@]}" --gradient-checkpointing --no-peer --steps 2 --warmup 1 \
+    --micro-batch-tokens 16384 --set $eight --set $grads --set rollout.sleep_level=2 --out "$OUT/$name.json" "$@"
+done
+unset PYTORCH_CUDA_ALLOC_CONF
 part training python3 -m scripts.benchmarks.training "${model[@]}" --set policy.gradient_checkpointing=true --repeats 3 \
   --versus $eight --versus $grads --versus $eight $grads --versus $offload --out "$OUT/training.json" "$@"
 curve() { # name, then settings

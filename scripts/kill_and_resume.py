@@ -55,7 +55,7 @@ class Runs:
         own = (
             *(f"output_dir={self.folder / name}", f"policy.model={self.model}", f"base_url={base_url}"),
             *("task_model.model=task", "policy.dtype=float32", "learning_rate=1e-4", f"max_steps={self.steps}"),
-            *("save_steps=1", "save_total_limit=3", "eval_steps=5", "num_sampled=1", "num_parents=2"),
+            *("save_steps=1", "save_total_limit=3", "eval_steps=5", "num_sampled=1", "num_parents=2", "num_races=2"),
             f"concurrency={CONCURRENCY}",
         )
         return launched(self.ranks, "train.py", *SMALL, *with_settings(*own), "--resume")

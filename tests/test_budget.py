@@ -186,9 +186,10 @@ class Writer:
     """Stands in for the policy's engine: other rewrites at every call."""
 
     def __init__(self) -> None:
-        self.written = 0
+        self.written, self.asked = 0, list[list[int]]()
 
     def sample(self, requests: list[list[int]], counts: list[int], *, greedy: bool = False) -> list[list[Sample]]:
+        self.asked += requests
         return [[self.one() for _ in range(count)] for count in counts]
 
     def one(self) -> Sample:
@@ -196,9 +197,11 @@ class Writer:
         return Sample((1, 2), (3, 4, 5), (0.0,) * 3, f"Is it number {self.written}?", "stop")
 
 
-def run_objective(config: Config, tmp_path: Path, base_url: str) -> tuple[Rewrite, Selection, Progress]:
+def run_objective(
+    config: Config, tmp_path: Path, base_url: str, writer: Writer | None = None
+) -> tuple[Rewrite, Selection, Progress]:
     """A run's calls, as the trainer makes them: all but the policy is real."""
-    data, progress, writer = data_for(config), Progress(), Writer()
+    data, progress, writer = data_for(config), Progress(), writer or Writer()
     journal = Journal(config.model_copy(update={"output_dir": str(tmp_path)}))
     with TaskModel(config.task_model, base_url=base_url, budget=config.budget) as model:
         model.probe(LABELS)
@@ -257,6 +260,23 @@ def test_the_plan_is_what_a_run_without_a_race_asks_and_half_of_it_is_a_limit(tm
         assert 0 < progress.step < 5
         assert best_of(selection)["instruction"]
         assert best_of(selection)["estimate"] >= best_of(selection)["baseline"]["estimate"]
+
+
+@pytest.mark.usefixtures("lone_rank")
+def test_races_share_their_calls_and_rewrite_what_did_best_before(tmp_path: Path) -> None:
+    tokenizer, writer = AutoTokenizer.from_pretrained(MODEL), Writer()
+    with FaultServer(a_label) as server:
+        config = settings(budget={"max_task_calls": 1500}, selection={"race_share": 0.8, "num_races": 3})
+        planned_race = parts(config)["race"]
+        objective, selection, _ = run_objective(config, tmp_path, server.base_url, writer)
+        assert 1000 < len(server.bodies) <= 1500
+    assert 900 < planned_race[0] <= planned_race[1] <= 1500
+    assert [told.split(":")[0] for told in selection.spent["sst2"]] == [f"race {k} of 3" for k in (1, 2, 3)]
+    later = [tokenizer.decode(request) for request in writer.asked if request != [1, 2]]
+    assert len(later) > 10
+    kept = set(selection.ledger.of(0).candidates)
+    assert all(any(text in request for text in kept) for request in later)
+    assert objective.counts()["policy_tokens_out"] == 3 * writer.written
 
 
 @pytest.mark.usefixtures("lone_rank")

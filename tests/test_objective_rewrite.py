@@ -185,8 +185,8 @@ def test_a_row_that_is_a_problem_is_asked_alone_and_held_against_its_own_answer(
         (
             {"answer": "positive"},
             "prewrite_accuracy_reward",
-            ["num_parents=2"],
-            r"selection\.num_parents: with prewrite",
+            ["num_parents=2", "num_races=2"],
+            r"selection\.num_parents, selection\.num_races: with prewrite",
         ),
         ({"answer": "positive"}, "prewrite_accuracy_reward", ["context_share=1"], r"rollout\.context_share: with prew"),
         (

@@ -226,7 +226,7 @@ def test_finalists_are_compared_on_the_examples_that_all_of_them_have(journal: J
     task_model.first = frozenset(example.id for example in selection.ledger.race_examples[0][:12])
     selection.evaluate_initial(0)  # 64 examples, of which it has 12 right
     selection.finish(1, [["One", "Two"]], calls=40)
-    assert "then 2 on 13 examples" in selection.spent["sst2"]
+    assert "then 2 on 13 examples" in selection.spent["sst2"][0]
     assert best_of(journal)["instruction"] == "Initial"
 
 
@@ -250,11 +250,13 @@ def test_a_lone_rewrite_races_the_initial_one_for_all_calls(journal: Journal) ->
     task_model = Scripted({"Initial": 0.5, "Only": 0.7})
     selection = selection_with(task_model, journal, "Initial", eval_examples=10)
     selection.finish(1, [["Only"]], calls=200)
-    assert "race: the best 1 of 1 rewrites by estimate, then 1 on 100 examples; 200 answers" in selection.spent["sst2"]
+    assert (
+        "race: the best 1 of 1 rewrites by estimate, then 1 on 100 examples; 200 answers" in selection.spent["sst2"][0]
+    )
     assert best_of(journal)["instruction"] == "Only"
     none = selection_with(task_model, journal, "Initial", eval_examples=10)
     none.finish(1, [[]], calls=200)
-    assert none.spent["sst2"] == "no race: no rewrite is left"
+    assert none.spent["sst2"] == ["no race: no rewrite is left"]
 
 
 class FailsTheInitial(Scripted):
@@ -303,6 +305,48 @@ def test_parents_are_the_best_that_are_no_near_copies(journal: Journal) -> None:
         "Say how the reviewer felt",
         "Is it praise or blame?",
     ]
+
+
+def test_a_later_race_is_among_the_last_of_the_one_before_and_fresh_rewrites_of_them(journal: Journal) -> None:
+    first = {f"First {i:02}": 0.2 + 0.01 * i for i in range(15)} | {"Good one": 0.7}
+    second = {f"Second kind {i:02}": 0.2 for i in range(15)} | {"Best": 0.9}
+    task_model = Scripted({"Initial": 0.4, **first, **second})
+    selection = selection_with(task_model, journal, "Initial", dev=1200, num_races=2, num_parents=3)
+    selection.evaluate_initial(0)
+    assert selection.wanted_samples(1500) == 32
+    assert 0 < selection.race(3, [list(first)], calls=1500) <= 1500
+    assert best_of(journal)["instruction"] == "Good one", "what one race found is kept before the next begins"
+    parents = [parent.text for parent in selection.briefs()[0].parents]
+    assert parents.count("Good one") == len(parents) / 2 == 2
+    assert "Initial" not in parents
+
+    read = {query.rpartition("text ")[2] for query in task_model.queries if query.startswith("First")}
+    before, last = len(task_model.queries), set(selection.finalists[0])
+    assert len(last) == 4
+    assert selection.wanted_samples(1500) == 28, "the last four run along"
+    selection.finish(3, [[*second, "Good one", ""]], calls=1500)
+    assert best_of(journal)["instruction"] == "Best"
+    assert best_of(journal)["test"]["proven"] is True
+    asked = task_model.queries[before:]
+    assert len(asked) <= 1500 + 2 * 600
+    assert not any(query.startswith(tuple(set(first) - last)) for query in asked)
+    poor = {query.rpartition("text ")[2] for query in asked if query.startswith("Second kind 00")}
+    assert poor, "a race of its own examples: what was lucky on those of the race before is not again"
+    assert not poor & read
+    assert "race 1 of 2: the best 16 of 16 rewrites by estimate" in selection.summary()
+    assert "race 2 of 2: the best 20 of 20 rewrites with 4 of the race before" in selection.summary()
+    assert {candidate.source for candidate in selection.ledger.of(0).candidates.values()} == {
+        *("initial", "sampled", "race 2")
+    }
+
+
+def test_a_later_race_without_calls_keeps_what_the_one_before_found(journal: Journal) -> None:
+    selection = selection_with(Scripted({"Initial": 0.4, "Good": 0.8, "Late": 0.9}), journal, "Initial", num_races=2)
+    selection.evaluate_initial(0)
+    selection.race(1, [["Good"]], calls=400)
+    selection.finish(1, [["Late"]], calls=5)
+    assert best_of(journal)["instruction"] == "Good"
+    assert "no race 2 of 2: 5 calls are too few for one" in selection.summary()
 
 
 def test_a_claim_without_a_difference_is_rarely_made() -> None:

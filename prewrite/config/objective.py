@@ -11,7 +11,7 @@ READ_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "data": ("instruction", "instructions_file"),
         "rollout": ("meta_instruction", "context_share", "context_tried", "context_failures"),
         "reward": ("examples_per_rewrite",),
-        "selection": ("race_share", "test_size", "metric", "num_parents"),
+        "selection": ("race_share", "test_size", "metric", "num_parents", "num_races"),
         "budget": tuple(BudgetSettings.model_fields),
         "evaluation": ("benchmarks",),
     },

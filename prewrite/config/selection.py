@@ -25,3 +25,5 @@ class SelectionSettings(Section):
     classification; f1: of tokens, in open questions; other tasks of the run go by accuracy"""
     num_parents: Positive = 1
     """instructions that groups start from: the row's own and the best so far that are no near-copies of one another"""
+    num_races: Positive = 1
+    """races, which share the race's calls; for each but the first the policy rewrites the best of the one before"""

@@ -14,7 +14,7 @@ MAY_SET: Mapping[str, Sequence[str]] = {
     "training": (
         *("num_stage_steps", "num_train_epochs", "learning_rate", "lr_scheduler_type", "min_lr_rate", "warmup_steps"),
     ),
-    "selection": ("eval_steps", "num_sampled", "race_share", "metric", "num_parents"),
+    "selection": ("eval_steps", "num_sampled", "race_share", "metric", "num_parents", "num_races"),
 }
 # A stage that sets the key has none of the config's values of these: they belong to what it replaces.
 _REPLACES = {
@@ -38,7 +38,7 @@ class StageSettings(Section):
     training: dict[str, Any] = {}
     """num_stage_steps or num_train_epochs, learning_rate, lr_scheduler_type, min_lr_rate, warmup_steps"""
     selection: dict[str, Any] = {}
-    """eval_steps, num_sampled, race_share, metric, num_parents"""
+    """eval_steps, num_sampled, race_share, metric, num_parents, num_races"""
 
     def faults(self) -> Iterator[str]:
         for section, may_set in MAY_SET.items():

@@ -15,7 +15,8 @@ from prewrite.types import Sample, Scored, Verdict
 class Candidate:
     """An instruction that a row may end with, and where it came from.
 
-    step: optimizer steps taken when it was written. source: "initial", "train", "greedy" or "sampled" (for a look).
+    step: optimizer steps taken when it was written. source: "initial", "train", "greedy", "sampled" (for a look
+    or the first race), "race 2" (for the second).
     """
 
     step: int

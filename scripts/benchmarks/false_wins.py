@@ -83,7 +83,7 @@ def quantile(chance: float) -> float:
     return 1 - (2 * small * large * (1 - chance)) ** 0.5
 
 
-def simulate(world_name: str, calls: int, dev_size: int, seed: int) -> tuple[bool, float, int]:
+def simulate(world_name: str, calls: int, dev_size: int, races: int, seed: int) -> tuple[bool, float, int]:
     """(whether a win was claimed, the true gain of what was chosen, calls paid) of one whole run."""
     world = World(world_name, seed)
     config = Config.model_validate(
@@ -94,6 +94,7 @@ def simulate(world_name: str, calls: int, dev_size: int, seed: int) -> tuple[boo
             "reward": {"reward_funcs": ["accuracy_classification_reward"], "examples_per_rewrite": EXAMPLES},
             "task_model": {"model": "none"},
             "training": {"max_steps": 1000},
+            "selection": {"num_races": races},
             "budget": {"max_task_calls": calls},
         }
     )
@@ -115,8 +116,13 @@ def simulate(world_name: str, calls: int, dev_size: int, seed: int) -> tuple[boo
         if step % 10 == 0:
             selection.evaluate(step, [[f"greedy {step}"]], [[f"look {step} {i}" for i in range(4)]])
     left = race_calls(config, data, calls, world.calls)
-    fresh = [f"fresh {i}" for i in range(selection.wanted_samples(left))]
-    selection.finish(step, [fresh], left, calls)
+    for race in range(races):  # as `Rewrite.finish` has them
+        share = left // (races - race)
+        fresh = [[f"fresh {race} {i}" for i in range(selection.wanted_samples(share))]]
+        if race < races - 1:
+            left -= selection.race(step, fresh, share)
+        else:
+            selection.finish(step, fresh, share, calls)
     memory = selection.ledger.of(0)
     assert memory.best is not None
     claimed = memory.claim is not None and memory.claim.proven
@@ -148,6 +154,7 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("--runs", type=int, default=200, help="of each world (default 200)")
     parser.add_argument("--calls", type=int, default=20_000, help="a run's budget (default 20000)")
     parser.add_argument("--dev-size", type=int, default=800, help="dev rows (default 800)")
+    parser.add_argument("--races", type=int, default=1, help="of a run (default 1)")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--worlds", nargs="+", choices=WORLDS, default=WORLDS)
     arguments = parser.parse_args(given)
@@ -156,7 +163,7 @@ def main(given: Sequence[str] | None = None) -> None:
     print("| world | runs | wins claimed | mean true gain of the chosen, points | calls, at most |")
     print("| --- | --- | --- | --- | --- |")
     for name in arguments.worlds:
-        run = partial(simulate, name, arguments.calls, arguments.dev_size)
+        run = partial(simulate, name, arguments.calls, arguments.dev_size, arguments.races)
         with ProcessPoolExecutor(arguments.processes) as pool:
             results = list(pool.map(run, range(arguments.runs), chunksize=4))
         claimed, gains, calls = zip(*results, strict=True)

@@ -156,11 +156,12 @@ def _training(config: Config, data: RewriteData, steps: int, world_size: int) ->
 
 def _expected_race(config: Config, data: RewriteData, calls: int) -> int:
     samples, total = config.task_model.samples_per_query, 0
-    share = calls // samples // len(data.rows)
+    races = config.selection.num_races
+    share = calls // samples // len(data.rows) // races
     for row in data.rows:
         plan = plan_race(share, AS_MANY, len(race_examples(config, data, row)), beside=1)
         total += race_cost(plan, beside=1)
-    return samples * total
+    return races * samples * total
 
 
 def outlook(config: Config, data: RewriteData, steps: int, world_size: int) -> str:

@@ -27,6 +27,8 @@ class HeldOut(Protocol):
 
     def wanted_samples(self, calls: int) -> int: ...
 
+    def race(self, step: int, fresh: Sequence[Sequence[str]], calls: int) -> int: ...
+
     def finish(
         self, step: int, fresh: Sequence[Sequence[str]], calls: int, most: int | None = None
     ) -> dict[str, float]: ...
@@ -65,6 +67,10 @@ class HeldOutQuestions:
         return []
 
     def wanted_samples(self, calls: int) -> int:
+        """None: there is nothing to choose."""
+        return 0
+
+    def race(self, step: int, fresh: Sequence[Sequence[str]], calls: int) -> int:
         """None: there is nothing to choose."""
         return 0
 

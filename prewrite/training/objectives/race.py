@@ -19,16 +19,16 @@ def plan_race(calls: int, candidates: int, examples: int, *, beside: int = 0) ->
     """The rounds of a race that spends at most `calls`, among at most `candidates`, on at most `examples`.
 
     Successive halving (Karnin, Koren and Somekh 2013, "Almost optimal exploration in multi-armed bandits"): rounds cost
-    alike, the better half goes on. It begins with as many contenders, a power of two, as leave LEAST_EXAMPLES to each
-    in the first round. beside: instructions that run along in every round, at their own cost, as the initial one does;
-    with them the candidates may be that many short of the power of two. [] where there are not even two to compare.
+    alike, the better half goes on. It begins with all candidates, or with as many of them, a power of two, as leave
+    LEAST_EXAMPLES to each in the first round. beside: instructions that run along in every round, at their own cost, as
+    the initial one does. [] where there are not even two to compare.
     """
-    contenders = 1
-    while 2 * contenders <= candidates + beside and _cost(2 * contenders, beside) <= calls:
-        contenders *= 2
-    if contenders < 2 or not examples:
+    contenders = min(2, candidates)
+    if not contenders or contenders + beside < 2 or not examples or _cost(contenders, beside) > calls:
         return []
-    sizes = [min(size, candidates) for size in _sizes(contenders)]
+    while contenders < candidates and _cost(min(2 * contenders, candidates), beside) <= calls:
+        contenders = min(2 * contenders, candidates)
+    sizes = _sizes(contenders)
     rounds, asked, share = [], 0, calls // len(sizes)
     for size in sizes:
         asked = min(examples, asked + share // (size + beside))
@@ -64,9 +64,9 @@ def run_race(
 
 
 def _sizes(contenders: int) -> list[int]:
-    """Contenders by round: halved down to FINALISTS."""
+    """Contenders by round: halved, down to FINALISTS or a few more."""
     sizes = [contenders]
-    while sizes[-1] > FINALISTS:
+    while sizes[-1] >= 2 * FINALISTS:
         sizes.append(sizes[-1] // 2)
     return sizes
 

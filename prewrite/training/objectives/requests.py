@@ -95,14 +95,14 @@ def quotes_context(rewrite: str, known: str) -> bool:
 
 def make_brief(
     config: Config,
-    row: InstructionRow,
+    first: Sequence[str],
     memory: RowMemory,
     worth: Mapping[str, Estimate],
     train: Mapping[str, Example],
 ) -> Brief:
-    """The best instructions, by the lower end of what is known of them, as parents; near-copies count once."""
+    """As parents `first` and the best instructions, by the lower end of what is known; near-copies count once."""
     order = [text for text in ranked(worth, caution=1.0) if text in memory.train or text in memory.dev]
-    parents = distinct([row.instruction, *order], config.selection.num_parents)
+    parents = distinct([*first, *order], config.selection.num_parents)
     if not config.rollout.context_share:
         return Brief(tuple(map(Parent, parents)))
     most = config.rollout.context_tried

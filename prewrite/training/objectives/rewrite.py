@@ -169,14 +169,21 @@ class Rewrite:
         return shown
 
     def finish(self, step: int, sampler: Sampler) -> dict[str, float]:
-        """The race among all rewrites, fresh ones where few are known, and the test of its winner. Collective."""
+        """The races among all rewrites, fresh ones where they have room, and the test of the winner. Collective."""
         self.budget.update(alone=True)
-        most = self.budget.most
-        calls = race_calls(self.config, self.data, most, self.budget.spent) // self.samples  # as many answers
-        wanted = distributed.broadcast(self.held_out.wanted_samples(calls) if self.held_out is not None else 0)
-        fresh = self._write(sampler, int(SPARE * wanted), greedy=False)
-        with distributed.together("choosing the best rewrite"):
-            return self.held_out.finish(step, fresh, calls, most) if self.held_out is not None else {}
+        most, races, shown = self.budget.most, self.config.selection.num_races, {}
+        left = race_calls(self.config, self.data, most, self.budget.spent) // self.samples  # as many answers
+        for race in range(races):
+            calls = left // (races - race)
+            wanted = distributed.broadcast(self.held_out.wanted_samples(calls) if self.held_out is not None else 0)
+            fresh = self._write_for_race(sampler, int(SPARE * wanted), race)
+            with distributed.together("choosing the best rewrite"):
+                if self.held_out is not None and race < races - 1:
+                    left -= self.held_out.race(step, fresh, calls)
+                elif self.held_out is not None:
+                    shown = self.held_out.finish(step, fresh, calls, most)
+            self._update_requests()
+        return shown
 
     def counts(self) -> dict[str, float]:
         """Calls, tokens and money since the start, over all ranks."""
@@ -204,25 +211,45 @@ class Rewrite:
 
     def _write(self, sampler: Sampler, count: int, *, greedy: bool) -> list[list[str]]:
         """`count` rewrites of each held-out row; truncated ones are "", as in training."""
-        if not count:
-            return [[] for _ in self.held_out_requests]
-        samples = sampler.sample(self.held_out_requests, [count] * len(self.held_out_requests), greedy=greedy)
+        rows, requests = self.data.held_out_rows, self.held_out_requests
+        own = [[Request(tokens, row.instruction)] for row, tokens in zip(rows, requests, strict=True)]
+        return self._write_each(sampler, own, count, greedy=greedy)
+
+    def _write_for_race(self, sampler: Sampler, count: int, race: int) -> list[list[str]]:
+        """`count` rewrites of each row for race number `race`, from 0; from the second on of what did best before."""
+        if not race:
+            return self._write(sampler, count, greedy=False)
+        drawn = [
+            [self.requests.draw(index, f"race {race}/{copy}") for copy in range(count)]
+            for index in range(len(self.held_out_requests))
+        ]
+        return self._write_each(sampler, drawn, 1, greedy=False)
+
+    def _write_each(
+        self, sampler: Sampler, requests: Sequence[Sequence[Request]], count: int, *, greedy: bool
+    ) -> list[list[str]]:
+        """`count` rewrites of each of a held-out row's requests, by row."""
+        asked = [request.token_ids for own in requests for request in own] if count else []
+        if not asked:
+            return [[] for _ in requests]
+        written = sampler.sample(asked, [count] * len(asked), greedy=greedy)
         if self.held_out is not None:  # on rank 0: every rank writes the same, or its own for nobody
-            self.budget.add(sample for own in samples for sample in own)
+            self.budget.add(sample for own in written for sample in own)
+        samples = iter(written)
         return [
-            [self._whole(row, sample) for sample in own]
-            for row, own in zip(self.data.held_out_rows, samples, strict=True)
+            [self._whole(row, sample, request) for request in own for sample in next(samples)]
+            for row, own in zip(self.data.held_out_rows, requests, strict=True)
         ]
 
-    def _whole(self, row: InstructionRow, sample: Sample) -> str:
-        """The rewrite in a sample, "" where it has a fault that can be told without examples."""
+    def _whole(self, row: InstructionRow, sample: Sample, request: Request) -> str:
+        """The rewrite in a sample, "" where it has a fault that can be told without a mini-batch."""
         rewrite = clean_rewrite(sample.text)
-        has_fault = self.data.asking_of(row).fault(sample, rewrite, row, ()) or self._wording_fault(row, rewrite)
-        return "" if has_fault else rewrite
+        return "" if self._fault(row, sample, rewrite, request, self.data.asking_of(row), ()) else rewrite
 
     def _update_requests(self) -> None:
         """What requests may show, from rank 0, which knows all verdicts, to every rank."""
-        if self.config.selection.num_parents == 1 and not self.config.rollout.context_share:
+        settings = self.config.selection
+        if settings.num_parents == settings.num_races == 1 and not self.config.rollout.context_share:
             return
         with distributed.together("choosing what is rewritten next"):
             briefs = self.held_out.briefs() if self.held_out is not None else []
@@ -240,24 +267,31 @@ class Rewrite:
         for one in sampled:
             row = _instruction(one)
             examples = self.examples(row, one.group, draw, asking)
-            is_asked = self.data.asks_about(row, asking) and self._fault(one, asking, examples, draw) is None
+            request = self._drawn.get((draw, one.group)) or Request((), row.instruction)
+            fault = self._fault(row, one.sample, one.output, request, asking, examples)
+            is_asked = self.data.asks_about(row, asking) and fault is None
             task = self.data.tasks[row.dataset_name]
             questions.append(Question(asking, task, row, one.output, examples) if is_asked else None)
         return questions
 
-    def _fault(self, one: Sampled, asking: Asking, examples: Sequence[Example], draw: int) -> Fault | None:
+    def _fault(
+        self,
+        row: InstructionRow,
+        sample: Sample,
+        rewrite: str,
+        request: Request,
+        asking: Asking,
+        examples: Sequence[Example],
+    ) -> Fault | None:
         """The faults of a rewrite, with those of what its request showed."""
-        row, request = _instruction(one), self._drawn.get((draw, one.group))
-        if request is not None:
-            known = row if one.shown is None else replace(row, instruction=f"{row.instruction}\n{one.shown}")
-            fault = asking.fault(one.sample, one.output, known, [*examples, *request.shown])
-            if fault is None and retells_example(one.output, known.instruction, request.shown):
-                fault = "leak"
-            if fault is None and quotes_context(one.output, row.instruction):
-                fault = "quotes_request"
-        else:
-            fault = asking.fault(one.sample, one.output, row, examples)
-        return fault or self._wording_fault(row, one.output)
+        is_own = request.parent == row.instruction
+        known = row if is_own else replace(row, instruction=f"{row.instruction}\n{request.parent}")
+        fault = asking.fault(sample, rewrite, known, [*examples, *request.shown])
+        if fault is None and retells_example(rewrite, known.instruction, request.shown):
+            fault = "leak"
+        if fault is None and quotes_context(rewrite, row.instruction):
+            fault = "quotes_request"
+        return fault or self._wording_fault(row, rewrite)
 
     def _wording_fault(self, row: InstructionRow, rewrite: str) -> Fault | None:
         labels = self.data.tasks[row.dataset_name].labels

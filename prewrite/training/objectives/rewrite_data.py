@@ -115,7 +115,7 @@ def load_rewrite_data(config: Config) -> RewriteData:
 
 def _refuse_choosing(config: Config, rewards: Sequence[Reward]) -> None:
     """UserError for settings that choose among a row's rewrites, where each row is a question by itself."""
-    choosing = ("race_share", "metric", "num_parents")
+    choosing = ("race_share", "metric", "num_parents", "num_races")
     idle = [f"selection.{key}" for key in changed(config.selection) if key in choosing]
     idle += ["rollout.context_share"] if config.rollout.context_share else []
     idle += ["training.max_steps=0"] if config.training.max_steps == 0 else []

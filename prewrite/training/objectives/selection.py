@@ -15,7 +15,7 @@ from prewrite.rewards import Skip
 from prewrite.training.objectives.call_plan import AS_MANY, dev_parts, look_examples, test_rows
 from prewrite.training.objectives.estimate import Estimate, ranked
 from prewrite.training.objectives.ledger import Ledger
-from prewrite.training.objectives.race import Round, plan_race, run_race
+from prewrite.training.objectives.race import FINALISTS, Round, plan_race, run_race
 from prewrite.training.objectives.requests import Brief, distinct, make_brief
 from prewrite.training.objectives.rewrite_data import RewriteData
 from prewrite.training.objectives.use import how_to_ask
@@ -37,7 +37,8 @@ class Selection:
         self.progress, self.before = progress, dict(progress.winners)
         self.config_hash = config_hash(config)
         self.ledger = Ledger(config, data, task_model, journal, progress)
-        self.spent: dict[str, str] = {}
+        self.spent: dict[str, list[str]] = {name: [] for name in self.ledger.names}
+        self.races, self.finalists = 0, dict[int, Sequence[str]]()  # of the last race, by row, best first
         self.duels: list[dict[str, Any]] = []
 
     def remember(self, rollouts: Sequence[Rollout], step: int) -> None:
@@ -75,40 +76,51 @@ class Selection:
         return shown | means_over_rows(shown)
 
     def briefs(self) -> list[Brief]:
-        """What requests may show of each row."""
-        return [
-            make_brief(
-                self.config,
-                row,
-                self.ledger.of(index),
-                self.ledger.worth(index),
-                {example.id: example for example in self.data.train_of(row)},
-            )
-            for index, row in enumerate(self.data.rows)
-        ]
+        """What requests may show of each row. After a race half of them start from its best, others from others."""
+        return list(map(self._brief, range(len(self.data.rows))))
+
+    def _brief(self, index: int) -> Brief:
+        row, memory = self.data.rows[index], self.ledger.of(index)
+        train = {example.id: example for example in self.data.train_of(row)}
+        first = [memory.best or row.instruction, *self.finalists[index]] if self.races else [row.instruction]
+        brief = make_brief(self.config, first, memory, self.ledger.worth(index), train)
+        more = len(brief.parents) - 2 if self.races else 0
+        return replace(brief, parents=brief.parents[:1] * more + brief.parents)
 
     def wanted_samples(self, calls: int) -> int:
-        """Fresh rewrites of each row that the race has room for, beside those that have verdicts."""
-        share = calls // max(1, len(self.ledger.names))
-        plans = [self._plan(index, share, AS_MANY) for index in range(len(self.ledger.names))]
+        """Fresh rewrites of each row that the next race has room for, beside those that take part anyway."""
+        rows = range(len(self.ledger.names))
+        plans = [self._plan(index, calls // max(1, len(rows)), AS_MANY) for index in rows]
         room = max((plan[0].contenders for plan in plans if plan), default=0)
-        return max(0, room - min(len(self.ledger.of(index).train) for index in range(len(self.ledger.names))))
+        return max(0, room - min(len(self.finalists.get(index, self.ledger.of(index).train)) for index in rows))
+
+    def race(self, step: int, fresh: Sequence[Sequence[str]], calls: int) -> int:
+        """A race in each row, and best.json. fresh: rewrites of each row beside those known. calls: what it may spend.
+
+        The first race is among all rewrites. In a later one the last of the race before meet the fresh ones. Returns
+        the answers that it took.
+        """
+        share, asked = calls // max(1, len(self.ledger.names)), 0
+        self.races += 1
+        for index in range(len(self.ledger.names)):
+            memory, source = self.ledger.of(index), "sampled" if self.races == 1 else f"race {self.races}"
+            new = [text for text in dict.fromkeys(filter(None, fresh[index])) if text not in memory.train | memory.dev]
+            self.ledger.add(index, new, step, source)
+            asked += self._race(index, new, share, step)
+        self._write_best()
+        return asked
 
     def finish(
         self, step: int, fresh: Sequence[Sequence[str]], calls: int, most: int | None = None
     ) -> dict[str, float]:
-        """The race, then the test. fresh: rewrites of each row beside those known. calls: what the race may spend.
-        most: all calls of the run that the budget allows; None = no limit."""
+        """The last race, then the test. fresh, calls: as in `race`. most: all calls of the run that the budget allows;
+        None = no limit."""
+        self.race(step, fresh, calls)
         shown: dict[str, float] = {}
-        share = calls // max(1, len(self.ledger.names))
         for index, name in enumerate(self.ledger.names):
-            self.ledger.add(index, fresh[index], step, "sampled")
-            best, worth = self._race(index, share, step)
-            self.ledger.of(index).best = best
-            shown[f"dev_best/{name}"] = worth[best].mean
-        self.task_model.check_failure_share()
-        for index in range(len(self.ledger.names)):
-            self.ledger.of(index).claim = self._test(index, most)
+            memory = self.ledger.of(index)
+            shown[f"dev_best/{name}"] = self.ledger.worth(index)[memory.best or ""].mean
+            memory.claim = self._test(index, most)
             self._remember_race_duel(index)
         self.journal.write_wins_losses(self.duels)
         entries = self._write_best()
@@ -119,24 +131,28 @@ class Selection:
     def summary(self) -> str:
         """For each row what was spent on choosing, the initial and the best instruction, and what the test says."""
         own = {name: entry for name, entry in self.journal.best.items() if name in self.ledger.names}
-        return outcome(own, self.spent, run_folder=str(self.journal.folder))
+        spent = {name: "\n  ".join(told) for name, told in self.spent.items()}
+        return outcome(own, spent, run_folder=str(self.journal.folder))
 
     def _plan(self, index: int, calls: int, rewrites: int) -> list[Round]:
         """A row's race. The initial instruction runs along in every round, at its own cost."""
         return plan_race(calls, rewrites, len(self.ledger.race_examples[index]), beside=1)
 
-    def _race(self, index: int, calls: int, step: int) -> tuple[str, dict[str, Estimate]]:
-        """(the best instruction, the estimates at the end)."""
-        name, initial = self.ledger.names[index], self.data.rows[index].instruction
-        worth = self.ledger.worth(index)
-        entrants = [text for text in ranked(worth) if text != initial]
+    def _race(self, index: int, new: Sequence[str], calls: int, step: int) -> int:
+        """Finds a row's best instruction and the last ones beside it. Returns the answers that it took."""
+        memory, initial = self.ledger.of(index), self.data.rows[index].instruction
+        worth, last = self.ledger.worth(index), self.finalists.get(index)
+        entrants = [*last, *new] if last else [text for text in ranked(worth) if text != initial]
         plan = self._plan(index, calls, len(entrants))
-        before = sum(map(len, self.ledger.of(index).dev.values()))
+        before = sum(map(len, memory.dev.values()))
+        total = self.config.selection.num_races
+        which = "race" if total == 1 else f"race {self.races} of {total}"
         if not plan:
-            self.spent[name] = "no race: " + (
-                f"{calls} calls are too few for one" if entrants else "no rewrite is left"
-            )
-            return ranked(worth)[0], worth
+            why = f"{calls} calls are too few for one" if entrants else "no rewrite is left"
+            self.spent[self.ledger.names[index]].append(f"no {which}: {why}")
+            memory.best = memory.best if last else ranked(worth)[0]
+            self.finalists[index] = last or entrants[:FINALISTS]
+            return 0
 
         def ask(texts: Sequence[str], examples: int) -> None:
             self.ledger.ask(index, [initial, *texts], self.ledger.race_examples[index][:examples], "race")
@@ -149,17 +165,26 @@ class Selection:
         finalists = run_race(entrants, plan, ask, rank)
         for text in [initial, *entrants[: plan[0].contenders]]:
             self.ledger.write_line(index, text, "race", step, worth[text])
-        asked = sum(map(len, self.ledger.of(index).dev.values())) - before
+        asked = sum(map(len, memory.dev.values())) - before
         ended = (
             "there are no more examples"
             if plan[-1].examples == len(self.ledger.race_examples[index])
             else "its calls were spent"
         )
-        self.spent[name] = (
-            f"race: the best {plan[0].contenders} of {len(entrants)} rewrites by estimate, then "
-            f"{', '.join(f'{r.contenders} on {r.examples}' for r in plan)} examples; {asked} answers, {ended}"
+        rounds = ", ".join(f"{r.contenders} on {r.examples}" for r in plan)
+        order = f"with {len(last)} of the race before" if last else "by estimate"
+        self.spent[self.ledger.names[index]].append(
+            f"{which}: the best {plan[0].contenders} of {len(entrants)} rewrites {order}, then {rounds} examples; "
+            f"{asked} answers, {ended}"
         )
-        return self._winner(index, [initial, *finalists], plan[-1].examples, worth), worth
+        memory.best = self._winner(index, [initial, *finalists], plan[-1].examples, worth)
+        self.finalists[index] = finalists
+        examples, read = self.ledger.race_examples[index], plan[-1].examples
+        self.ledger.race_examples[index] = [
+            *examples[read:],
+            *examples[:read],
+        ]  # the next race has others to be lucky on
+        return asked
 
     def _winner(self, index: int, texts: Sequence[str], count: int, worth: Mapping[str, Estimate]) -> str:
         """The best on the race's first `count` examples: by `selection.metric` the estimate, else by the run's own

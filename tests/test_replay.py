@@ -89,5 +89,5 @@ def test_a_file_that_holds_no_table_is_told(text: str | None, tmp_path: Path) ->
 
 
 def test_a_simulated_run_too_small_to_train_races_untrained_rewrites_as_a_real_one_does() -> None:
-    _, _, calls = simulate("equal", 600, 200, 2, 0)
+    _, _, calls = simulate("inherits", 600, 200, 2, None, 0)
     assert 400 < calls <= 600

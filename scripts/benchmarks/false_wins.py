@@ -4,8 +4,9 @@ the package's own choosing (`prewrite.training.objectives.selection`), from the 
     PYTHONPATH=. python scripts/benchmarks/false_wins.py --runs 2000 --processes 2
 
 Worlds: `equal` (every rewrite is as good as the initial instruction), `initial_best` (the initial one is 5 points
-better than all), `gain` (one rewrite in 16 is 5 points better). Answers are right or wrong by a worth, a difficulty of
-the example and luck of the pair.
+better than all), `gain` (one rewrite in 16 is 5 points better), `inherits` (a rewrite is about as good as what it was
+made of: six in ten within a point or two, the others 12 points worse, give or take 6; what `--races` are for). Answers
+are right or wrong by a worth, a difficulty of the example and luck of the pair.
 """
 
 import argparse
@@ -27,7 +28,7 @@ from prewrite.training.progress import Progress
 from prewrite.types import Answer, Call, Example, InstructionRow, Rollout, Sample, Verdict
 
 INITIAL, BASE, GAIN = "Initial", 0.6, 0.05
-WORLDS = ("equal", "initial_best", "gain")
+WORLDS = ("equal", "initial_best", "gain", "inherits")
 GROUPS, GROUP_SIZE, EXAMPLES = 4, 16, 8
 LUCK = 0.45  # the pair's share in whether an answer is right; the rest is the example's difficulty
 
@@ -42,9 +43,19 @@ class World:
 
     def worth(self, instruction: str) -> float:
         """The chance of a right answer."""
+        if self.name == "inherits" and instruction != INITIAL:
+            return float(instruction.split()[-1])
         if self.name == "gain" and instruction != INITIAL:
             return BASE + GAIN * (random.Random(f"{self.seed}/{instruction}").random() < 1 / 16)
         return BASE - GAIN * (self.name == "initial_best" and instruction != INITIAL)
+
+    def rewrite(self, parent: str, number: str) -> str:
+        """A rewrite of an instruction; number: of its own."""
+        if self.name != "inherits":
+            return f"rewrite {number}"
+        rng = random.Random(f"{self.seed}/{number}")
+        change = rng.gauss(-0.006, 0.01) if rng.random() < 0.6 else rng.gauss(-0.12, 0.06)
+        return f"rewrite {number} {min(0.99, max(0.01, self.worth(parent) + change)):.4f}"
 
     def is_right(self, instruction: str, example: str) -> bool:
         """The same answer every time, as at temperature 0."""
@@ -83,7 +94,9 @@ def quantile(chance: float) -> float:
     return 1 - (2 * small * large * (1 - chance)) ** 0.5
 
 
-def simulate(world_name: str, calls: int, dev_size: int, races: int, seed: int) -> tuple[bool, float, int]:
+def simulate(
+    world_name: str, calls: int, dev_size: int, races: int, race_share: float | None, seed: int
+) -> tuple[bool, float, int]:
     """(whether a win was claimed, the true gain of what was chosen, calls paid) of one whole run."""
     world = World(world_name, seed)
     config = Config.model_validate(
@@ -94,7 +107,7 @@ def simulate(world_name: str, calls: int, dev_size: int, races: int, seed: int) 
             "reward": {"reward_funcs": ["accuracy_classification_reward"], "examples_per_rewrite": EXAMPLES},
             "task_model": {"model": "none"},
             "training": {"max_steps": 1000},
-            "selection": {"num_races": races},
+            "selection": {"num_races": races, "num_parents": 4, "race_share": race_share},
             "budget": {"max_task_calls": calls},
         }
     )
@@ -114,11 +127,14 @@ def simulate(world_name: str, calls: int, dev_size: int, races: int, seed: int) 
         world.calls += per_step
         step += 1
         if step % 10 == 0:
-            selection.evaluate(step, [[f"greedy {step}"]], [[f"look {step} {i}" for i in range(4)]])
+            look = [world.rewrite(INITIAL, f"look {step} {i}") for i in range(5)]
+            selection.evaluate(step, [look[:1]], [look[1:]])
     left = race_calls(config, data, calls, world.calls)
     for race in range(races):  # as `Rewrite.finish` has them
         share = left // (races - race)
-        fresh = [[f"fresh {race} {i}" for i in range(selection.wanted_samples(share))]]
+        parents = [parent.text for parent in selection.briefs()[0].parents] if race else [INITIAL]
+        wanted = range(selection.wanted_samples(share))
+        fresh = [[world.rewrite(rng.choice(parents), f"{race} {i}") for i in wanted]]
         if race < races - 1:
             left -= selection.race(step, fresh, share)
         else:
@@ -136,7 +152,7 @@ def _rollouts(
     for group in range(GROUPS):
         examples = rng.sample(train, EXAMPLES)
         for copy in range(GROUP_SIZE):
-            text = f"rewrite {step} {group} {copy}"
+            text = world.rewrite(INITIAL, f"{step} {group} {copy}")
             verdicts = tuple(
                 Verdict(e.id, e.target, "", world.is_right(text, f"Sentence: {e.fields['text']}"), well_formed=True)
                 for e in examples
@@ -155,6 +171,7 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("--calls", type=int, default=20_000, help="a run's budget (default 20000)")
     parser.add_argument("--dev-size", type=int, default=800, help="dev rows (default 800)")
     parser.add_argument("--races", type=int, default=1, help="of a run (default 1)")
+    parser.add_argument("--race-share", type=float, help="of all calls, those of the races (default: as a run has it)")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--worlds", nargs="+", choices=WORLDS, default=WORLDS)
     arguments = parser.parse_args(given)
@@ -163,7 +180,7 @@ def main(given: Sequence[str] | None = None) -> None:
     print("| world | runs | wins claimed | mean true gain of the chosen, points | calls, at most |")
     print("| --- | --- | --- | --- | --- |")
     for name in arguments.worlds:
-        run = partial(simulate, name, arguments.calls, arguments.dev_size, arguments.races)
+        run = partial(simulate, name, arguments.calls, arguments.dev_size, arguments.races, arguments.race_share)
         with ProcessPoolExecutor(arguments.processes) as pool:
             results = list(pool.map(run, range(arguments.runs), chunksize=4))
         claimed, gains, calls = zip(*results, strict=True)

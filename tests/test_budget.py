@@ -18,7 +18,7 @@ from prewrite.reporting.journal import Journal
 from prewrite.tasks import get_task
 from prewrite.training.objectives.base import weighted_rewards
 from prewrite.training.objectives.budget import Budget
-from prewrite.training.objectives.call_plan import forecast, outlook, planned, race_reserve
+from prewrite.training.objectives.call_plan import forecast, num_races, outlook, planned, race_reserve
 from prewrite.training.objectives.requests import Requests
 from prewrite.training.objectives.rewrite import Rewrite
 from prewrite.training.objectives.rewrite_data import RewriteData
@@ -170,6 +170,17 @@ def test_the_plan_counts_each_part_by_hand() -> None:
     assert 0 < parts(race)["race"][0] <= 1000 == parts(race)["race"][1]
 
 
+def test_races_are_no_more_than_the_calls_pay_for() -> None:
+    def races(calls: int, wanted: int = 4) -> int:
+        config = settings(selection={"num_races": wanted})
+        return num_races(config, data_for(config), calls)
+
+    assert [races(calls) for calls in (0, 300, 612, 1000, 1224, 9000)] == [1, 1, 2, 3, 4, 4]
+    few = settings(selection={"num_races": 1000, "race_share": 0.5}, budget={"max_task_calls": 700})
+    told = outlook(few, data_for(few), 5, 1)
+    assert "selection.num_races 1000: the calls pay for 1" in told
+
+
 def test_a_small_budget_leaves_a_race_that_can_tell_rewrites_apart() -> None:
     def reserved(calls: int, **selection: Any) -> int:
         config = settings(selection={"race_share": None} | selection)
@@ -271,7 +282,7 @@ def test_races_share_their_calls_and_rewrite_what_did_best_before(tmp_path: Path
         objective, selection, _ = run_objective(config, tmp_path, server.base_url, writer)
         assert 1000 < len(server.bodies) <= 1500
     assert 900 < planned_race[0] <= planned_race[1] <= 1500
-    assert [told.split(":")[0] for told in selection.spent["sst2"]] == [f"race {k} of 3" for k in (1, 2, 3)]
+    assert [told.split(":")[0] for told in selection.spent["sst2"]] == ["race 1", "race 2", "race 3"]
     later = [tokenizer.decode(request) for request in writer.asked if request != [1, 2]]
     assert len(later) > 10
     kept = set(selection.ledger.of(0).candidates)

@@ -337,7 +337,9 @@ def test_rewrites_that_were_rewritten_from_one_another_end_the_lineage(folder: P
 def test_the_race_by_rounds_and_what_it_spent(folder: Path) -> None:
     run = read_folder(folder)
     # MIDDLE was looked at on 2 examples before the race, so that 2 is no round: it left in the first, as "Feel." did.
-    assert story.rounds(run, "toy", BEST["toy"]) == [(1, 3), (4, 1)]
+    assert story.rounds(run, "toy", BEST["toy"]) == [[(1, 3), (4, 1)]]
+    races = [[[8, 6], [4, 18]], [], "no race", [[4, 9], 3]]
+    assert story.rounds(run, "toy", BEST["toy"] | {"races": races}) == [[(6, 8), (18, 4)], [(9, 4)]]
     # Looks 2 + 2; race 4 + 4 + 2 + 1 less those; test 3 + 3; the rest of 40 calls is training's.
     assert dict(story.spending(run)) == {"training": 23, "looks": 4, "race": 7, "test": 6}
     test, race = story.duels(run, "toy", BEST["toy"])

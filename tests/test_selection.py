@@ -333,8 +333,8 @@ def test_a_later_race_is_among_the_last_of_the_one_before_and_fresh_rewrites_of_
     poor = {query.rpartition("text ")[2] for query in asked if query.startswith("Second kind 00")}
     assert poor, "a race of its own examples: what was lucky on those of the race before is not again"
     assert not poor & read
-    assert "race 1 of 2: the best 16 of 16 rewrites by estimate" in selection.summary()
-    assert "race 2 of 2: the best 20 of 20 rewrites with 4 of the race before" in selection.summary()
+    assert "race 1: the best 16 of 16 rewrites by estimate" in selection.summary()
+    assert "race 2: 4 rewrites of the race before and 16 fresh ones" in selection.summary()
     assert {candidate.source for candidate in selection.ledger.of(0).candidates.values()} == {
         *("initial", "sampled", "race 2")
     }
@@ -346,7 +346,7 @@ def test_a_later_race_without_calls_keeps_what_the_one_before_found(journal: Jou
     selection.race(1, [["Good"]], calls=400)
     selection.finish(1, [["Late"]], calls=5)
     assert best_of(journal)["instruction"] == "Good"
-    assert "no race 2 of 2: 5 calls are too few for one" in selection.summary()
+    assert "no race 2: 5 calls are too few for one" in selection.summary()
 
 
 def test_a_claim_without_a_difference_is_rarely_made() -> None:

@@ -187,6 +187,7 @@ def test_a_stage_that_finds_nothing_better_keeps_the_instruction_and_says_so(jou
     assert (before["stage"], before["baseline"], before["instruction"]) == (0, "Initial", "Best")
     assert before["test"]["proven"] is True
     assert "the one before the stage: none of 18 rewrites is better by estimate" in later.summary()
+    assert "found in stage 1 or before; measure it: python evaluate.py --prompts" in later.summary()
     assert {line["stage"] for line in lines(journal, "race")} == {0, 1}
 
 

@@ -141,8 +141,9 @@ def _read_best(path: Path) -> list[dict[str, Any]]:
             for earlier in [entry.get("earlier")]  # the stages before: the first one's beginning is the run's
         ]
     except (OSError, ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise UserError(f"{path}: no best.json of a run ({reason}); of .json files only that is read") from error
+        needed = "a row has the texts `instruction`, `task` and `baseline.instruction`, and a list `earlier` of stages"
+        fault = f"no best.json of a run ({type(error).__name__}: {error})"
+        raise UserError(f"{path}: {fault}: {needed}; of .json files only that is read") from error
 
 
 def finite(value: object) -> float | None:

@@ -78,6 +78,8 @@ def read_folder(path: Path) -> RunFolder:
     for name in _WHOLES:
         setattr(run, name.partition(".")[0], _whole(run, path / name))
     unwritten = [_UNWRITTEN.get(text(run.config.get(key)), ()) for key in ("method", "objective")]
+    if run.setting("training", "max_steps") == 0:  # nothing was trained: races among untrained rewrites
+        unwritten.append(("metrics.jsonl", "log.jsonl"))
     run.faults = [fault for fault in run.faults if fault.removesuffix(" is missing.") not in sum(unwritten, ())]
     entries = {row: entry for row, entry in run.best.items() if isinstance(entry, dict)}
     run.best = {row: entry for row, entry in entries.items() if isinstance(entry.get("baseline"), dict)}

@@ -183,15 +183,18 @@ def candidates(run: RunFolder, row: str, entry: Line) -> list[Candidate]:
     return found
 
 
-def rounds(run: RunFolder, row: str, entry: Line) -> list[tuple[int, int]]:
-    """The race's rounds: (examples that each contender had been asked on when it ended, contenders)."""
-    looks = dev_lines(run, row, "initial", "kept", "greedy", "sampled", entry=entry)
+def rounds(run: RunFolder, row: str, entry: Line) -> list[list[tuple[int, int]]]:
+    """The rounds of each race: (examples that each contender had been asked on when it ended, contenders)."""
+    if isinstance(races := entry.get("races"), list):
+        pairs = [[interval(one) for one in race] if isinstance(race, list) else [] for race in races]
+        return [[(int(pair[1]), int(pair[0])) for pair in race if pair] for race in pairs if any(race)]
+    looks = dev_lines(run, row, "initial", "kept", "greedy", "sampled", entry=entry)  # a run of an earlier version
     looked = {text(line.get("rewrite")) for line in looks}
     initial = text(entry["baseline"].get("instruction"))
     runners = [one for one in candidates(run, row, entry) if one.text != initial]
     # Whoever was looked at before the race may have left it with more examples than its last round.
     ends = sorted({one.asked for one in runners if one.text not in looked})
-    return [(examples, sum(one.asked >= examples for one in runners)) for examples in ends]
+    return [[(examples, sum(one.asked >= examples for one in runners)) for examples in ends]] if ends else []
 
 
 def duels(run: RunFolder, row: str, entry: Line) -> list[Duel]:

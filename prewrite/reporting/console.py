@@ -84,16 +84,18 @@ def outcome(best: Mapping[str, Any], spent: Mapping[str, str], run_folder: str) 
     lines = []
     for name, entry in best.items():
         baseline = entry["baseline"]
+        command = f"python evaluate.py --prompts {run_folder} --task {entry['task']}"
         lines.append(f"{name}: accuracy on dev with 95% intervals; {spent.get(name, 'no race')}")
         start, kept = ("before", "the one before the stage") if entry.get("earlier") else ("initial", "the initial one")
         lines.append(f"  {start:<8} {_score(baseline)}  {baseline['instruction']!r}")
         if entry["instruction"] == baseline["instruction"]:
             lines.append(f"  best     {kept}: none of {entry['num_candidates'] - 1} rewrites is better by estimate")
             lines += [f"           {line}" for line in (_labels(entry),) if line]
+            if (earlier := entry.get("earlier")) and earlier[0]["baseline"] != entry["instruction"]:
+                lines.append(f"  found in stage {earlier[-1]['stage'] + 1} or before; measure it: {command}")
             continue
         lines.append(f"  best     {_score(entry)}  {entry['instruction']!r} (written after step {entry['step']})")
         lines += [f"           {line}" for line in (_labels(entry), _claim(entry["test"])) if line]
-        command = f"python evaluate.py --prompts {run_folder} --task {entry['task']}"
         flattered = f"chosen among {entry['num_candidates']} on these examples, which flatters its score; "
         lines.append(f"  {'' if entry['score'] is None else flattered}measure it: {command}")
     before = [entry["baseline"]["score"] for entry in best.values()]

@@ -24,7 +24,8 @@ def go_back(journal: Journal, config: Config, world: World, data: Mapping[str, s
     if checkpoint is None and broken:
         raise UserError(f"run folder {journal.folder}: no checkpoint is whole{told}\nStart anew with --overwrite")
     if checkpoint is None:
-        print(f"--resume: {journal.folder} has no checkpoint: the run starts at step 0", flush=True)
+        paid = "what the task model answered is not paid for again"
+        print(f"--resume: {journal.folder} has no checkpoint: the run starts at step 0; {paid}", flush=True)
         if journal.has_lines:
             journal.start_over(config)
         return None

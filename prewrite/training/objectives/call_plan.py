@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from prewrite.config import Config
 from prewrite.engine.spending import Spending
 from prewrite.evaluation.statistics import paired_power
-from prewrite.training.objectives.race import plan_race, race_cost
+from prewrite.training.objectives.race import plan_race, race_cost, races_paid_for
 from prewrite.training.objectives.rewrite_data import RewriteData
 from prewrite.types import Example, InstructionRow
 
@@ -156,12 +156,17 @@ def _training(config: Config, data: RewriteData, steps: int, world_size: int) ->
 
 def _expected_race(config: Config, data: RewriteData, calls: int) -> int:
     samples, total = config.task_model.samples_per_query, 0
-    races = config.selection.num_races
+    races = num_races(config, data, calls // samples)
     share = calls // samples // len(data.rows) // races
     for row in data.rows:
         plan = plan_race(share, AS_MANY, len(race_examples(config, data, row)), beside=1)
         total += race_cost(plan, beside=1)
     return races * samples * total
+
+
+def num_races(config: Config, data: RewriteData, answers: int) -> int:
+    """Races that so many answers are shared out to: selection.num_races, or as many as they pay for."""
+    return races_paid_for(answers // max(1, len(data.rows)), config.selection.num_races, beside=1)
 
 
 def outlook(config: Config, data: RewriteData, steps: int, world_size: int) -> str:
@@ -175,6 +180,10 @@ def outlook(config: Config, data: RewriteData, steps: int, world_size: int) -> s
         return "\n".join(lines)
     if steps and not parts[0].expected:
         lines.append("the calls are too few to train: untrained rewrites race, if the race has any calls")
+    training, looks, *_ = parts
+    answers = race_calls(config, data, limit, training.expected + looks.expected) // config.task_model.samples_per_query
+    if (races := num_races(config, data, answers)) < config.selection.num_races:
+        lines.append(f"selection.num_races {config.selection.num_races}: the calls pay for {races}")
     rows = min(test_rows(config, data, row, limit) for row in data.rows)
     if not rows:
         lines.append("no test at the end: selection.test_size is 0, or the calls or the dev examples are too few")

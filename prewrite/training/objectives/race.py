@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 FINALISTS = 4
 LEAST_EXAMPLES = 6  # of the first round, for each contender
+LEAST_FIELD = 16  # of a race that others follow
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,12 @@ def plan_race(calls: int, candidates: int, examples: int, *, beside: int = 0) ->
         if asked == examples:
             break
     return rounds
+
+
+def races_paid_for(calls: int, most: int, *, beside: int = 0) -> int:
+    """How many races one after another so many calls pay for, of `most` at most: each with a field worth a race of its
+    own. 1 where they are few."""
+    return max(1, min(most, calls // _cost(LEAST_FIELD, beside)))
 
 
 def race_cost(plan: Sequence[Round], *, beside: int = 0) -> int:

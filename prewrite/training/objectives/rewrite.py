@@ -16,7 +16,15 @@ from prewrite.errors import UserError
 from prewrite.rewards import Skip
 from prewrite.training.objectives.base import Mark, Parts
 from prewrite.training.objectives.budget import Budget
-from prewrite.training.objectives.call_plan import calls_each, forecast, outlook, planned, race_calls, reserve
+from prewrite.training.objectives.call_plan import (
+    calls_each,
+    forecast,
+    num_races,
+    outlook,
+    planned,
+    race_calls,
+    reserve,
+)
 from prewrite.training.objectives.held_out import HeldOut
 from prewrite.training.objectives.requests import Request, Requests, quotes_context
 from prewrite.training.objectives.rewrite_data import RewriteData
@@ -171,8 +179,9 @@ class Rewrite:
     def finish(self, step: int, sampler: Sampler) -> dict[str, float]:
         """The races among all rewrites, fresh ones where they have room, and the test of the winner. Collective."""
         self.budget.update(alone=True)
-        most, races, shown = self.budget.most, self.config.selection.num_races, {}
+        most, shown = self.budget.most, {}
         left = race_calls(self.config, self.data, most, self.budget.spent) // self.samples  # as many answers
+        races = num_races(self.config, self.data, left)
         for race in range(races):
             calls = left // (races - race)
             wanted = distributed.broadcast(self.held_out.wanted_samples(calls) if self.held_out is not None else 0)

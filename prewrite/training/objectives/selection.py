@@ -38,6 +38,7 @@ class Selection:
         self.config_hash = config_hash(config)
         self.ledger = Ledger(config, data, task_model, journal, progress)
         self.spent: dict[str, list[str]] = {name: [] for name in self.ledger.names}
+        self.plans: dict[str, list[list[Round]]] = {name: [] for name in self.ledger.names}
         self.races, self.finalists = 0, dict[int, Sequence[str]]()  # of the last race, by row, best first
         self.duels: list[dict[str, Any]] = []
 
@@ -113,8 +114,7 @@ class Selection:
     def finish(
         self, step: int, fresh: Sequence[Sequence[str]], calls: int, most: int | None = None
     ) -> dict[str, float]:
-        """The last race, then the test. fresh, calls: as in `race`. most: all calls of the run that the budget allows;
-        None = no limit."""
+        """The last race, then the test. most: all calls of the run that the budget allows; None = no limit."""
         self.race(step, fresh, calls)
         shown: dict[str, float] = {}
         for index, name in enumerate(self.ledger.names):
@@ -145,11 +145,10 @@ class Selection:
         entrants = [*last, *new] if last else [text for text in ranked(worth) if text != initial]
         plan = self._plan(index, calls, len(entrants))
         before = sum(map(len, memory.dev.values()))
-        total = self.config.selection.num_races
-        which = "race" if total == 1 else f"race {self.races} of {total}"
+        name, which = self.ledger.names[index], f"race {self.races}" if self.config.selection.num_races > 1 else "race"
         if not plan:
-            why = f"{calls} calls are too few for one" if entrants else "no rewrite is left"
-            self.spent[self.ledger.names[index]].append(f"no {which}: {why}")
+            why = "no rewrite is left" if self._plan(index, calls, AS_MANY) else f"{calls} calls are too few for one"
+            self.spent[name].append(f"no {which}: {why}")
             memory.best = memory.best if last else ranked(worth)[0]
             self.finalists[index] = last or entrants[:FINALISTS]
             return 0
@@ -166,17 +165,14 @@ class Selection:
         for text in [initial, *entrants[: plan[0].contenders]]:
             self.ledger.write_line(index, text, "race", step, worth[text])
         asked = sum(map(len, memory.dev.values())) - before
-        ended = (
-            "there are no more examples"
-            if plan[-1].examples == len(self.ledger.race_examples[index])
-            else "its calls were spent"
-        )
+        all_read = plan[-1].examples == len(self.ledger.race_examples[index])
+        ended = "there are no more examples" if all_read else "its calls were spent"
         rounds = ", ".join(f"{r.contenders} on {r.examples}" for r in plan)
-        order = f"with {len(last)} of the race before" if last else "by estimate"
-        self.spent[self.ledger.names[index]].append(
-            f"{which}: the best {plan[0].contenders} of {len(entrants)} rewrites {order}, then {rounds} examples; "
-            f"{asked} answers, {ended}"
-        )
+        field = f"the best {plan[0].contenders} of {len(entrants)} rewrites by estimate"
+        if last:
+            field = f"{len(last)} rewrites of the race before and {len(new) or 'no'} fresh ones"
+        self.spent[name].append(f"{which}: {field}, then {rounds} examples; {asked} answers, {ended}")
+        self.plans[name].append(plan)
         memory.best = self._winner(index, [initial, *finalists], plan[-1].examples, worth)
         self.finalists[index] = finalists
         examples, read = self.ledger.race_examples[index], plan[-1].examples
@@ -187,10 +183,11 @@ class Selection:
         return asked
 
     def _winner(self, index: int, texts: Sequence[str], count: int, worth: Mapping[str, Estimate]) -> str:
-        """The best on the race's first `count` examples: by `selection.metric` the estimate, else by the run's own
-        rewards. Where the budget left some unasked, by the lower end of the estimate: who was asked little is lucky."""
-        shared, known = self.ledger.race_examples[index][:count], self.ledger.of(index).dev
-        if any(example.id not in known.get(text, {}) for text in texts for example in shared):
+        """The best on the race's first `count` examples and others that all share, by the run's own rewards; with
+        `selection.metric` by the estimate, and by its lower end where the budget left some unasked: few make lucky."""
+        examples, known = self.ledger.race_examples[index], self.ledger.of(index).dev
+        shared = [example for example in examples if all(example.id in known.get(text, {}) for text in texts)]
+        if not set(map(id, examples[:count])) <= set(map(id, shared)):
             return ranked({text: worth[text] for text in texts}, caution=1.0)[0]
         if self.config.selection.metric is not None:
             return ranked({text: worth[text] for text in texts})[0]
@@ -297,6 +294,7 @@ class Selection:
                 "use": how_to_ask(self.config, self.data, row, memory.best, sample, self.task_model),
                 "step": memory.candidates[memory.best].step,
                 "num_candidates": len(memory.candidates),
+                "races": [[(r.contenders, r.examples) for r in plan] for plan in self.plans[name]],
                 "test": None if memory.claim is None else vars(memory.claim),
                 **self.ledger.what_it_is(index),
                 "tags": list(row.tags),

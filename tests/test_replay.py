@@ -89,5 +89,10 @@ def test_a_file_that_holds_no_table_is_told(text: str | None, tmp_path: Path) ->
 
 
 def test_a_simulated_run_too_small_to_train_races_untrained_rewrites_as_a_real_one_does() -> None:
-    _, _, calls = simulate("inherits", 600, 200, 2, None, 0)
+    _, _, calls = simulate("equal", 600, 200, 1, None, 0)
     assert 400 < calls <= 600
+
+
+def test_a_simulated_run_of_several_races_spends_no_more_than_its_budget() -> None:
+    _, _, calls = simulate("inherits", 1500, 200, 2, 0.8, 0)
+    assert 1000 < calls <= 1500

@@ -21,7 +21,7 @@ from typing import Any
 from prewrite.config import Config
 from prewrite.tasks import get_task
 from prewrite.training.objectives.base import weighted_rewards
-from prewrite.training.objectives.call_plan import race_calls, race_reserve
+from prewrite.training.objectives.call_plan import num_races, race_calls, race_reserve
 from prewrite.training.objectives.rewrite_data import RewriteData
 from prewrite.training.objectives.selection import Selection
 from prewrite.training.progress import Progress
@@ -130,6 +130,7 @@ def simulate(
             look = [world.rewrite(INITIAL, f"look {step} {i}") for i in range(5)]
             selection.evaluate(step, [look[:1]], [look[1:]])
     left = race_calls(config, data, calls, world.calls)
+    races = num_races(config, data, left)
     for race in range(races):  # as `Rewrite.finish` has them
         share = left // (races - race)
         parents = [parent.text for parent in selection.briefs()[0].parents] if race else [INITIAL]

@@ -183,6 +183,8 @@ class Rewrite:
         left = race_calls(self.config, self.data, most, self.budget.spent) // self.samples  # as many answers
         races = num_races(self.config, self.data, left)
         for race in range(races):
+            if race:
+                self._update_requests()  # what the race before found best
             calls = left // (races - race)
             wanted = distributed.broadcast(self.held_out.wanted_samples(calls) if self.held_out is not None else 0)
             fresh = self._write_for_race(sampler, int(SPARE * wanted), race)
@@ -191,7 +193,6 @@ class Rewrite:
                     left -= self.held_out.race(step, fresh, calls)
                 elif self.held_out is not None:
                     shown = self.held_out.finish(step, fresh, calls, most)
-            self._update_requests()
         return shown
 
     def counts(self) -> dict[str, float]:

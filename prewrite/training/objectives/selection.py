@@ -176,18 +176,17 @@ class Selection:
         memory.best = self._winner(index, [initial, *finalists], plan[-1].examples, worth)
         self.finalists[index] = finalists
         examples, read = self.ledger.race_examples[index], plan[-1].examples
-        self.ledger.race_examples[index] = [
-            *examples[read:],
-            *examples[:read],
-        ]  # the next race has others to be lucky on
+        # The next race begins where this one ended: who was lucky on these examples is not so again.
+        self.ledger.race_examples[index] = [*examples[read:], *examples[:read]]
         return asked
 
     def _winner(self, index: int, texts: Sequence[str], count: int, worth: Mapping[str, Estimate]) -> str:
         """The best on the race's first `count` examples and others that all share, by the run's own rewards; with
-        `selection.metric` by the estimate, and by its lower end where the budget left some unasked: few make lucky."""
+        `selection.metric` by the estimate. Where the budget left some unasked, by its lower end: who was asked little
+        is lucky."""
         examples, known = self.ledger.race_examples[index], self.ledger.of(index).dev
         shared = [example for example in examples if all(example.id in known.get(text, {}) for text in texts)]
-        if not set(map(id, examples[:count])) <= set(map(id, shared)):
+        if shared[:count] != list(examples[:count]):
             return ranked({text: worth[text] for text in texts}, caution=1.0)[0]
         if self.config.selection.metric is not None:
             return ranked({text: worth[text] for text in texts})[0]

@@ -25,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from prewrite.engine import distributed
 from prewrite.engine.policy import Policy, load_tokenizer, quiet_libraries
 from prewrite.engine.sampler import Sampler
 from prewrite.engine.task_model import TaskModel
+from prewrite.engine.weight_sync import push
 from prewrite.errors import UserError
 from prewrite.reporting.journal import Journal
 from prewrite.rewards.base import Reward
@@ -88,6 +89,25 @@ class Measured:
     peaks: dict[str, int]
     kv_cache_is_resident: bool
     """whether the KV cache is held while the policy trains (the engine does not sleep)"""
+    parts: dict[str, int] = field(default_factory=dict)
+    """bytes of rank 0's device that each part of ours takes, before the first step; none on the CPU"""
+
+
+class Parts:
+    """What of the device's memory each part takes that is made one after the other (bytes of all that is not free)."""
+
+    def __init__(self) -> None:
+        self.in_use = 0
+        self.taken: dict[str, int] = {}
+
+    def book(self, part: str) -> None:
+        """What is in use now beyond what was is the part's; what the allocator keeps for nobody is nobody's."""
+        if not torch.cuda.is_available():
+            return
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        free, total = torch.cuda.mem_get_info()
+        self.taken[part], self.in_use = total - free - self.in_use, total - free
 
 
 class Recorder(Journal):
@@ -138,10 +158,20 @@ def measure_ours(config: Config, world: distributed.World, problems: Sequence[st
         Problem(task, Example(str(number), {"problem": problem}, ""), chat_request(problem, tokenizer))
         for number, problem in enumerate(problems)
     ]
+    parts = Parts()
     with contextlib.ExitStack() as stack:
+        parts.book("CUDA and libraries")
         policy = Policy(config.policy, config.training, world, temperature=config.rollout.temperature)
+        parts.book("policy: weights, masters, moments, sums")
         sampler = Sampler(config.policy, config.rollout, tokenizer, world, seed=config.seed)
         stack.callback(sampler.close)
+        parts.book("engine awake: weights, KV cache, graphs")
+        if config.rollout.sleep_level:
+            awake = parts.in_use
+            sampler.sleep()
+            parts.book("of it given back asleep")
+            push(policy, sampler)
+            parts.in_use = awake
         task_model = stack.enter_context(TaskModel(config.task_model, base_url=NOWHERE))
         reward = WeightedReward(Reward("parity", parity_reward), 1.0, {})
         progress = Progress()
@@ -157,7 +187,7 @@ def measure_ours(config: Config, world: distributed.World, problems: Sequence[st
     counted = slice(warmup, -1)
     stays_awake = config.rollout.sleep_level == 0
     seconds = slowest_rollouts(ranks)[counted]
-    return Measured(seconds, recorder.lengths[counted], meter.peaks, kv_cache_is_resident=stays_awake)
+    return Measured(seconds, recorder.lengths[counted], meter.peaks, stays_awake, parts.taken)
 
 
 def slowest_rollouts(ranks: Sequence[Sequence[dict[str, float]]]) -> list[dict[str, float]]:
@@ -229,6 +259,7 @@ def report(
     ranks: int,
     lora: LoraSettings | None,
     default: dict | None,
+    parts: Mapping[str, float],
 ) -> None:
     show_heading(arguments, ranks)
     print(f"{arguments.prompts} prompts x {arguments.generations} completions x {arguments.completion} tokens a rank; "
@@ -249,7 +280,9 @@ def report(
         ratios = {name: ours[name] / default[name] for name in ours if ours[name] is not None and default[name]}
         columns |= {"TRL, float32 weights": default, "ratio to it": ratios}
     show_table("Training step", columns)
-    write_result(arguments, ranks, bf16_flops_per_second=bf16_rate, step=columns)
+    if parts:
+        show_table("Ours before the first step", {"GiB": parts})
+    write_result(arguments, ranks, bf16_flops_per_second=bf16_rate, step=columns, parts=parts)
 
 
 def main() -> None:
@@ -301,7 +334,8 @@ def main() -> None:
             None if side is None else summary(side, flops, bf16_rate, arguments.kv_cache_gib, world_size)
             for side in (ours, peers.get("bfloat16"), peers.get("float32"))
         )
-        report(arguments, mine, theirs, bf16_rate, world_size, config.policy.lora, default)
+        parts = {part: taken / 2**30 for part, taken in ours.parts.items()}
+        report(arguments, mine, theirs, bf16_rate, world_size, config.policy.lora, default, parts)
 
 
 if __name__ == "__main__":

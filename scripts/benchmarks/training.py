@@ -8,7 +8,7 @@
 
 An optimizer step on random tokens: --prompts requests of --request tokens, --generations completions each of
 --completion tokens. The two ways take turns on one policy, whose weights stay as they are; the gradient's norm is told
-for each. Memory: the allocator's peak, and what the policy holds between steps; their difference is what a step takes.
+for each. Memory: the allocator's peak, what the policy holds between steps, and on a GPU what a step takes beside it.
 --versus: settings beside those of --set, one policy after the other, each with what rollouts share computed once.
 """
 
@@ -20,9 +20,10 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -116,14 +117,55 @@ def held_by_part(policy: Policy) -> dict[str, float]:
     }
 
 
+def taken_by_moment(policy: Policy, config: Config, batch: Batch) -> dict[str, float]:
+    """GiB on the GPU beyond what is held between steps, moment by moment of a step of the largest micro-batch alone."""
+    training, longest = config.training, config.rollout.max_completion_length
+    updater = Updater(policy, None, config.loss, training, max_completion_length=longest, rollouts_per_step=1)
+    plan = updater.plan(batch, range(len(batch.length_B)))
+    largest = max(plan.micro_batches, key=lambda micro: micro.batch.num_computed)
+    on_device = largest.batch.to(policy.world.device)
+    found: dict[str, float] = {}
+    held = torch.cuda.memory_allocated()
+
+    def note(what: str, size: Callable[[], int]) -> None:
+        torch.cuda.synchronize()
+        found[what] = (size() - held) / GIB
+        torch.cuda.reset_peak_memory_stats()
+
+    def after_layers(_module: object, _inputs: object, output: Any) -> None:
+        note("layers' forward: peak", torch.cuda.max_memory_allocated)
+        note("activations kept for the backward pass", torch.cuda.memory_allocated)
+        if output.last_hidden_state.requires_grad:
+            output.last_hidden_state.register_hook(
+                lambda _: note("head's backward: peak", torch.cuda.max_memory_allocated)
+            )
+
+    torch.cuda.reset_peak_memory_stats()
+    hook = policy.lm.get_decoder().register_forward_hook(after_layers)
+    logprob_BT, _ = policy.logprobs(on_device, largest.num_chunks)
+    hook.remove()
+    note("head's forward, logits in chunks: peak", torch.cuda.max_memory_allocated)
+    note("kept for the backward pass, the head's too", torch.cuda.memory_allocated)
+    loss = logprob_BT.sum()
+    del logprob_BT
+    policy.backward(loss, last=True)
+    del loss
+    note("layers' backward: peak", torch.cuda.max_memory_allocated)
+    note("gradients after it", torch.cuda.memory_allocated)
+    policy.step(0.0)
+    note("optimizer step: peak", torch.cuda.max_memory_allocated)
+    note("after the step", torch.cuda.memory_allocated)
+    return {"positions computed": largest.batch.num_computed, **found}
+
+
 def _times(seconds: Sequence[float]) -> dict[str, float]:
     return {"step, s": statistics.median(seconds), "fastest, s": min(seconds), "slowest, s": max(seconds)}
 
 
 def measured(
     arguments: argparse.Namespace, config: Config, world: distributed.World
-) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
-    """By way of taking the step, seconds and the rest; and what the policy holds."""
+) -> tuple[dict[str, dict[str, float]], dict[str, float], dict[str, float]]:
+    """By way of taking the step, seconds and the rest; what the policy holds; and what a step takes beside it."""
     policy = Policy(config.policy, config.training, world, temperature=config.rollout.temperature)
     ways = {"shared": workload(arguments, len(load_tokenizer(config.policy)), world.size)}
     if not arguments.versus:
@@ -131,10 +173,11 @@ def measured(
         alone = {"lead_B": torch.arange(len(shared.lead_B)), "num_computed": shared.num_positions}
         ways["nothing shared"] = replace(shared, **alone)
     found = take_turns(policy, config, ways, arguments.repeats), held_by_part(policy)
+    taken = taken_by_moment(policy, config, ways["shared"]) if world.device.type == "cuda" else {}
     policy.engine.destroy()
     for weight in policy.lm.parameters():  # DeepSpeed's methods in a weight's own dict keep it, and its master, alive
         vars(weight).clear()
-    return found
+    return *found, taken
 
 
 def settings_by_name(arguments: argparse.Namespace, model: str, folder: Path) -> dict[str, Config]:
@@ -155,7 +198,11 @@ def settings_by_name(arguments: argparse.Namespace, model: str, folder: Path) ->
 
 
 def report(
-    arguments: argparse.Namespace, ranks: int, columns: dict[str, dict[str, float]], held: dict[str, dict[str, float]]
+    arguments: argparse.Namespace,
+    ranks: int,
+    columns: dict[str, dict[str, float]],
+    held: dict[str, dict[str, float]],
+    taken: dict[str, dict[str, float]],
 ) -> None:
     """The tables, and the JSON of --out."""
     if not arguments.versus:
@@ -164,7 +211,9 @@ def report(
     show_heading(arguments, ranks)
     show_table("Training phase", columns)
     show_table("Held between steps, GiB", held)
-    write_result(arguments, ranks, training=columns, held=held)
+    if any(taken.values()):
+        show_table("Taken beside it by the largest micro-batch, GiB", taken)
+    write_result(arguments, ranks, training=columns, held=held, taken=taken)
 
 
 def main() -> None:
@@ -194,16 +243,17 @@ def main() -> None:
         configs = settings_by_name(arguments, model, folder)  # all of them, before the first is measured
         columns: dict[str, dict[str, float]] = {}
         held: dict[str, dict[str, float]] = {}
+        taken: dict[str, dict[str, float]] = {}
         try:
             for name, config in configs.items():
                 with full_memory_told():
-                    ways, held[name] = measured(arguments, config, world)
+                    ways, held[name], taken[name] = measured(arguments, config, world)
                 gc.collect()  # a policy and its engine know each other
                 torch.cuda.empty_cache()
                 columns |= ways if not arguments.versus else {name: ways["shared"]}
         finally:  # what was measured before a fault is shown
             if world.is_main and columns:
-                report(arguments, world.size, columns, held)
+                report(arguments, world.size, columns, held, taken)
 
 
 if __name__ == "__main__":

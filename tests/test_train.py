@@ -109,6 +109,29 @@ def test_every_extra_of_the_algorithm_runs_together(tmp_path: Path, talkative_mo
     assert facts == {"model": "task", "forced_choice": "structured_outputs"}
 
 
+def test_a_search_without_training_pays_for_nothing_twice(tmp_path: Path, talkative_model: str) -> None:
+    """Two stages, whose policy has no optimizer and is not reset, then the same again."""
+    settings = (
+        *("max_steps=0", "num_stages=2", "reset_model=true", "max_task_calls=500", "num_races=2"),
+        *(f"output_dir={tmp_path}", f"policy.model={talkative_model}"),
+    )
+    with FaultServer(a_label) as server:
+        endpoint = (f"base_url={server.base_url}", "task_model.model=task")
+        command = ("train.py", *SMALL, *with_settings(*settings, *endpoint))
+        code, stdout, stderr = finish(start_loaded(*command))
+        assert code == 0, stdout[-3000:] + stderr[-3000:]
+        asked = len(server.bodies)
+        first = json.loads((tmp_path / "quickstart" / "best.json").read_text())["sentiment"]
+        code, stdout, stderr = finish(start_loaded(*command, "--resume"))
+    assert code == 0, stdout[-3000:] + stderr[-3000:]
+    assert "the run starts at step 0" in stdout
+    again = json.loads((tmp_path / "quickstart" / "best.json").read_text())["sentiment"]
+    assert {key: again[key] for key in ("instruction", "estimate", "n")} == {
+        key: first[key] for key in ("instruction", "estimate", "n")
+    }
+    assert len(server.bodies) <= asked + 1, "the first question alone: all else was paid for"
+
+
 def test_rows_of_every_kind_train_and_are_evaluated(
     tmp_path: Path, shallow_model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

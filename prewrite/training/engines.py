@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from prewrite.config import Config
+from prewrite.config.loading import stage_configs
 from prewrite.engine import agreement, distributed
 from prewrite.engine.answer_log import AnswerLog
 from prewrite.engine.distributed import World
@@ -89,7 +90,8 @@ def open_engines(
         temperature = config.rollout.temperature
         weights = checkpoint.folder if checkpoint else None
         make = functools.partial(Policy, config.policy, config.training, world, temperature=temperature)
-        policy = make(seed=config.seed, weights=weights)
+        trains = config.policy.lora is not None or any(one.training.max_steps != 0 for one in stage_configs(config))
+        policy = make(seed=config.seed, weights=weights, trainable=trains)
         reference = None
         if config.loss.beta and config.policy.lora:
             reference = policy.without_adapter()
@@ -106,8 +108,7 @@ def open_engines(
         if checkpoint is not None:
             with distributed.together("reading the checkpoint"):
                 own = checkpoint.rank_state(world)
-                if own["optimizer"] is not None:
-                    policy.load_optimizer_state(own["optimizer"])
+                policy.load_optimizer_state(own["optimizer"])
                 asked, states = own["task_model"], own["generators"]
         with distributed.together("reading the answers that were kept"):
             task_model.keep_answers(folder / ANSWERS, rank=world.rank, ranks=world.size, state=asked)

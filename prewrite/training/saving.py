@@ -75,8 +75,7 @@ def _write(draft: Path, config: Config, engines: Engines, progress: Progress, sc
     reference = _gathered(moving) if moving is not None else {}
     hashes: dict[str, Any] = {}
     with distributed.together("writing a checkpoint"), _faults_told(draft):
-        trained = engines.policy.optimizer_state() if progress.step else None  # before a step it is as it is made
-        own = {"optimizer": trained, "task_model": engines.task_model.state()}
+        own = {"optimizer": engines.policy.optimizer_state(), "task_model": engines.task_model.state()}
         torch.save(own | {"generators": generators(world)}, draft / rank_file(world))
         hashes[rank_file(world)] = facts_of(draft / rank_file(world))
         if journal is not None:

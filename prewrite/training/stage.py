@@ -130,7 +130,7 @@ def begin(stage: AnyStage, config: Config, engines: Engines, progress: Progress)
     """
     if stage.number > progress.stage:
         progress.next_stage(Budget(config.budget, engines.task_model, progress).update())
-        if config.reset_model:
+        if config.reset_model and engines.policy.is_trainable:
             proof = reset_model(config, engines)
             if engines.journal is not None:
                 engines.journal.write_step({"step": progress.step, "stage": stage.number, "reset": proof})

@@ -259,6 +259,17 @@ def test_a_folder_with_one_file_alone_has_a_report(folder: Path) -> None:
     assert "No step has been written down" in report_page(read_folder(folder))
 
 
+def test_a_search_without_training_says_so_and_counts_what_raced(folder: Path) -> None:
+    (folder / "log.jsonl").unlink()
+    (folder / "metrics.jsonl").write_text(lines(METRICS[:1]), encoding="utf-8")
+    (folder / "config.json").write_text(json.dumps(CONFIG | {"training": {"max_steps": 0}}))
+    run = read_folder(folder)
+    words = " ".join(Reader(report_page(run)).words.split())
+    assert not run.faults
+    assert "rewrites4" in words.replace(" ", "")
+    assert "Nothing was trained: training.max_steps is 0." in words
+
+
 def test_lineage_goes_back_by_parents(folder: Path) -> None:
     chain = story.lineage(read_folder(folder), BEST["toy"])
     assert [one.text for one in chain] == [INITIAL, MIDDLE, HOSTILE]

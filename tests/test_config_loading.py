@@ -44,6 +44,11 @@ def test_minimal_config_takes_defaults(write):
     assert config.loss.loss_type == "dapo"
 
 
+def test_a_search_without_training_needs_a_budget(write):
+    for steps in ({"max_steps": 0}, {"max_steps": None, "num_stage_steps": 0}):
+        assert "searches among as many untrained rewrites as calls allow" in refusal(write(training=steps))
+
+
 def test_unknown_key_names_the_nearest(write):  # case system-001
     message = refusal(write(training={"learning_rat": 1e-6}))
     assert "training.learning_rat: unknown key" in message

@@ -81,6 +81,9 @@ class Seven:
     def body(self, call: Any) -> dict[str, Any]:
         return {"query": call.query}
 
+    def num_missing(self, calls: Any) -> int:
+        return len(list(calls))
+
     def ask_ahead(self, calls: Any) -> None: ...
 
     def check_failure_share(self) -> None: ...

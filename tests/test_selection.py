@@ -33,6 +33,7 @@ class Scripted:
     def __init__(self, worth: Mapping[str, float | str], *, strict: bool = False, seed: int = 0):
         self.worth, self.strict, self.seed = worth, strict, seed
         self.queries: list[str] = []
+        self.kept: set[str] = set()
         self.calls_left, self.num_refused = float("inf"), 0
 
     def ask(self, calls, *, progress=None):
@@ -54,6 +55,9 @@ class Scripted:
 
     def body(self, call):
         return request_body(call, CONFIG.task_model, None)
+
+    def num_missing(self, calls):
+        return sum(call.query not in self.kept for call in calls)
 
     def ask_ahead(self, calls):
         raise AssertionError("choosing asks and waits")
@@ -257,6 +261,25 @@ def test_a_lone_rewrite_races_the_initial_one_for_all_calls(journal: Journal) ->
     none = selection_with(task_model, journal, "Initial", eval_examples=10)
     none.finish(1, [[]], calls=200)
     assert none.spent["sst2"] == ["no race: no rewrite is left"]
+
+
+class Keeps(Scripted):
+    """Takes no call for what is kept from before a stop."""
+
+    def ask(self, calls, *, progress=None):
+        self.calls_left += len(calls) - self.num_missing(calls)
+        return super().ask(calls)
+
+
+def test_a_test_is_as_large_as_calls_pay_for_and_kept_answers_take_none(journal: Journal) -> None:
+    task_model = Keeps({"Initial": 0.5, "Only": 0.7})
+    sizes, queries = [], []
+    for kept, left in ((0, 60), (0, 20), (20, 40), (60, 0)):  # of the test's 60, and calls beside the race's 200
+        task_model.queries, task_model.kept, task_model.calls_left = [], set(queries[-60:][:kept]), 200 + left
+        selection_with(task_model, journal, "Initial", eval_examples=10, test_size=30).finish(1, [["Only"]], calls=200)
+        sizes.append(best_of(journal)["test"]["n"])
+        queries = queries or task_model.queries
+    assert sizes == [30, 10, 30, 30]
 
 
 class FailsTheInitial(Scripted):

@@ -62,6 +62,11 @@ class RunFolder:
         part = self.config.get(section)
         return part.get(key) if isinstance(part, dict) else None
 
+    @property
+    def is_untrained(self) -> bool:
+        """Whether nothing was to be trained: a search among untrained rewrites."""
+        return 0 in (self.setting("training", "max_steps"), self.setting("training", "num_stage_steps"))
+
 
 def read_folder(path: Path) -> RunFolder:
     """Reads a run folder. Raises UserError where nothing in it is a run's."""
@@ -78,7 +83,7 @@ def read_folder(path: Path) -> RunFolder:
     for name in _WHOLES:
         setattr(run, name.partition(".")[0], _whole(run, path / name))
     unwritten = [_UNWRITTEN.get(text(run.config.get(key)), ()) for key in ("method", "objective")]
-    if run.setting("training", "max_steps") == 0:  # nothing was trained: races among untrained rewrites
+    if run.is_untrained:
         unwritten.append(("metrics.jsonl", "log.jsonl"))
     run.faults = [fault for fault in run.faults if fault.removesuffix(" is missing.") not in sum(unwritten, ())]
     entries = {row: entry for row, entry in run.best.items() if isinstance(entry, dict)}

@@ -108,7 +108,8 @@ def open_engines(
         if checkpoint is not None:
             with distributed.together("reading the checkpoint"):
                 own = checkpoint.rank_state(world)
-                policy.load_optimizer_state(own["optimizer"])
+                if policy.is_trainable:
+                    policy.load_optimizer_state(own["optimizer"])
                 asked, states = own["task_model"], own["generators"]
         with distributed.together("reading the answers that were kept"):
             task_model.keep_answers(folder / ANSWERS, rank=world.rank, ranks=world.size, state=asked)

@@ -92,7 +92,10 @@ class Loop(ABC):
                     self.state.tell("on_batch_end", rollouts)
                     if self.state.interrupted:
                         raise KeyboardInterrupt
-            console.say(f"training ends after step {self.progress.step}: {self.state.over}")
+            if self.stage_steps:
+                console.say(f"training ends after step {self.progress.step}: {self.state.over}")
+            else:
+                console.say("nothing is trained: rewrites of the policy as it is are searched")
             self.state.tell("on_stage_end", self._finish())
             seconds = time.perf_counter() - self.engines.opened
             totals = {"steps": self.progress.step, "seconds": seconds} | self._counts()

@@ -56,8 +56,8 @@ def run(config: Config, start: Start = "new", *, dry_run: bool = False) -> None:
             logging.disable(logging.NOTSET)
         agreement.agree_on_data(data, world)
         if dry_run:
-            for stage in stages if world.is_main else ():
-                print(stage.outlook(world.size))
+            for number, stage in enumerate(stages if world.is_main else (), start=1):
+                print(f"stage {number} of {len(stages)}\n" * (len(stages) > 1) + stage.outlook(world.size))
             return
         engines = stack.enter_context(open_engines(config, world, tokenizer, choices, start, data))
         progress = engines.checkpoint.progress() if engines.checkpoint else Progress()

@@ -67,6 +67,9 @@ def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
     arguments = parser.parse_args()
     if arguments.dummy and not arguments.tokenizer:
         parser.error("--dummy makes weights alone: give --tokenizer FOLDER as well")
+    for name in ("prompts", "generations", "completion", "request", "steps", "repeats"):
+        if getattr(arguments, name, 1) < 1:
+            parser.error(f"--{name} {getattr(arguments, name)}: at least 1")
     if arguments.out and not arguments.out.absolute().parent.is_dir():
         parser.error(f"--out {arguments.out}: there is no folder {arguments.out.parent}")
     return arguments

@@ -12,7 +12,7 @@ are right or wrong by a worth, a difficulty of the example and luck of the pair.
 import argparse
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -72,6 +72,9 @@ class World:
 
     def body(self, call: Call) -> dict[str, Any]:
         return {}
+
+    def num_missing(self, calls: Iterable[Call]) -> int:
+        return len(list(calls))
 
     def ask_ahead(self, calls: Sequence[Call]) -> None: ...
 

@@ -232,8 +232,6 @@ def main() -> None:
         help="one more column: settings beside --set, each a word of its own; may be repeated",
     )
     arguments = parse(parser)
-    if arguments.repeats < 1:
-        parser.error("--repeats: at least 1")
     quiet_libraries()
     world = distributed.start()
     with contextlib.ExitStack() as stack:

@@ -182,8 +182,10 @@ def outlook(config: Config, data: RewriteData, steps: int, world_size: int) -> s
         lines.append("the calls are too few to train: untrained rewrites race, if the race has any calls")
     training, looks, *_ = parts
     answers = race_calls(config, data, limit, training.expected + looks.expected) // config.task_model.samples_per_query
-    if (races := num_races(config, data, answers)) < config.selection.num_races:
-        lines.append(f"selection.num_races {config.selection.num_races}: the calls pay for {races}")
+    if (wanted := config.selection.num_races) > 1:
+        races = num_races(config, data, answers)
+        told = "they share the calls of the race" if races == wanted else f"the calls pay for {races}"
+        lines.append(f"selection.num_races {wanted}: {told}")
     rows = min(test_rows(config, data, row, limit) for row in data.rows)
     if not rows:
         lines.append("no test at the end: selection.test_size is 0, or the calls or the dev examples are too few")

@@ -1,6 +1,7 @@
 """What is known of every instruction of every row: all verdicts that were paid for, and what they make of it."""
 
 import statistics
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -136,11 +137,26 @@ class Ledger:
 
     def answers(self, index: int, asked: Mapping[str, Sequence[Example]], role: str) -> list[Evaluation]:
         """The evaluation of each instruction on its own examples, all calls under way at once."""
-        name, row = self.names[index], self.data.rows[index]
-        task, asking = self.data.tasks[row.dataset_name], self.data.asking_of(row)
-        questions = [Question(asking, task, row, text, examples) for text, examples in asked.items()]
-        with answers_bar(f"{name} dev, {role}", self.samples * sum(map(len, asked.values())), leave=False) as progress:
+        what, questions = f"{self.names[index]} dev, {role}", self._questions(index, asked)
+        with answers_bar(what, self.samples * sum(map(len, asked.values())), leave=False) as progress:
             return evaluate(questions, self.task_model, scoring=self.scoring, samples=self.samples, progress=progress)
+
+    def paid_for(
+        self, index: int, texts: Sequence[str], examples: Sequence[Example], calls: float
+    ) -> Sequence[Example]:
+        """The first of the examples, as many as so many calls ask each text on; a kept answer takes none."""
+
+        def missing(size: int) -> int:
+            questions = self._questions(index, dict.fromkeys(texts, examples[:size]))
+            asked = (call for question in questions for call in question.calls(self.scoring, self.samples))
+            return self.task_model.num_missing(asked)
+
+        return examples[: bisect_right(range(len(examples) + 1), calls, key=missing) - 1]
+
+    def _questions(self, index: int, asked: Mapping[str, Sequence[Example]]) -> list[Question]:
+        row = self.data.rows[index]
+        task, asking = self.data.tasks[row.dataset_name], self.data.asking_of(row)
+        return [Question(asking, task, row, text, examples) for text, examples in asked.items()]
 
     def mean(self, index: int, texts: Sequence[str]) -> float | None:
         """The mean score of the usable ones of `texts` over a look's examples; a failed call counts as wrong.

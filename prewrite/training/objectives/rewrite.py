@@ -206,8 +206,13 @@ class Rewrite:
 
     def outlook(self, steps: int, say: Callable[[str], None]) -> None:
         """The calls by part; and tokens, money and time as soon as the first calls are back."""
-        self._counts, world_size = self.counts(), len(distributed.gather(None))
+        self._counts = self.counts()
+        kept = distributed.gather(self.task_model.spending.kept_used()["requests"])
+        world_size = len(kept)
         say(outlook(self.config, self.data, steps, world_size))
+        if sum(kept):
+            told = "they are not paid for again, and count against the limits"
+            say(f"  {sum(kept):,.0f} answers of an earlier start are kept: {told}")
         training, *_, together = planned(self.config, self.data, steps, world_size)
         rollouts = training.most / max(1, calls_each(self.config, self.data))
         longest = max(map(len, self.held_out_requests), default=0)

@@ -209,9 +209,9 @@ class Selection:
         row = self.data.rows[index]
         best = self.ledger.of(index).best
         assert best is not None
-        left = self.task_model.calls_left / self.ledger.samples / 2 / (len(self.data.rows) - index)
-        size = int(min(test_rows(self.config, self.data, row, most), left))
-        examples = dev_parts(self.config, self.data, row)[1][:size]
+        examples = dev_parts(self.config, self.data, row)[1][: test_rows(self.config, self.data, row, most)]
+        share = self.task_model.calls_left / (len(self.data.rows) - index)
+        examples = self.ledger.paid_for(index, (best, row.instruction), examples, share)
         if best == row.instruction or not examples:
             return None
         first, second = (

@@ -110,7 +110,7 @@ def test_every_extra_of_the_algorithm_runs_together(tmp_path: Path, talkative_mo
 
 
 def test_a_search_without_training_pays_for_nothing_twice(tmp_path: Path, talkative_model: str) -> None:
-    """Two stages, whose policy has no optimizer and is not reset, then the same again."""
+    """Two stages, whose policy has nothing to be reset, then the same again: the same best, and the same test of it."""
     settings = (
         *("max_steps=0", "num_stages=2", "reset_model=true", "max_task_calls=500", "num_races=2"),
         *(f"output_dir={tmp_path}", f"policy.model={talkative_model}"),
@@ -126,9 +126,8 @@ def test_a_search_without_training_pays_for_nothing_twice(tmp_path: Path, talkat
     assert code == 0, stdout[-3000:] + stderr[-3000:]
     assert "the run starts at step 0" in stdout
     again = json.loads((tmp_path / "quickstart" / "best.json").read_text())["sentiment"]
-    assert {key: again[key] for key in ("instruction", "estimate", "n")} == {
-        key: first[key] for key in ("instruction", "estimate", "n")
-    }
+    compared = ("instruction", "estimate", "n", "test")
+    assert {key: again[key] for key in compared} == {key: first[key] for key in compared}
     assert len(server.bodies) <= asked + 1, "the first question alone: all else was paid for"
 
 

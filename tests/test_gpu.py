@@ -18,7 +18,7 @@ from prewrite.engine.packed_attention import Packing, packed_attention
 from prewrite.engine.policy import LogprobModel, load_lm
 from prewrite.types import Sample
 from tests.launching import finish, launched, start
-from tests.ranks.agreement import COMPILED, check_gradients, check_resets, check_weights
+from tests.ranks.agreement import COMPILED, check_8_bits, check_gradients, check_resets, check_weights
 
 GPUS = torch.cuda.device_count()
 pytestmark = [
@@ -86,6 +86,11 @@ def test_adapters_train_on_frozen_weights_in_4_bits_too_and_are_pushed_merged(re
         largest = max(max(gaps) for gaps in pushed["gaps"])
         assert largest < 0.1
         assert min(pushed["gaps_without_push"]) > 2 * largest
+
+
+def test_moments_in_8_bits_are_reset_and_resumed_like_others(report: dict) -> None:
+    assert "8 bits" in report, "pip install -r requirements-qlora.txt"
+    check_8_bits(report["8 bits"], in_bfloat16=True)
 
 
 @on_two

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 
 from tests.launching import finish
 from tests.loaded import start_loaded
-from tests.ranks.agreement import check_gradients, check_resets, check_same, check_weights
+from tests.ranks.agreement import check_8_bits, check_gradients, check_resets, check_same, check_weights
 
 pytestmark = pytest.mark.slow
 
@@ -193,11 +193,4 @@ def test_of_4_bits_the_gradient_does_not_depend_on_the_ranks(one_rank: dict, two
 @in_few_bits
 @BOTH
 def test_moments_in_8_bits_are_reset_and_resumed_like_others(ranks: str, request: pytest.FixtureRequest) -> None:
-    report = request.getfixturevalue(ranks)["8 bits"]
-    check_resets(report, in_bfloat16=False, moved=1e-3)
-    assert set(report["bytes"]) == {"ZeRO-3", "ZeRO-1, bfloat16", "ZeRO-1, bfloat16 gradients"}
-    assert max(report["bytes"].values()) < 2.05, "two moments of a byte, and a scale every 256 weights"
-    assert set(report["left"].values()) == {0}, "gradients in bfloat16 beside their float32 sum"
-    for kind, (before, after, resumed) in report["resumed"].items():
-        assert abs(after - before) > 1, kind
-        assert resumed == pytest.approx(after, abs=1e-3 * abs(after - before)), kind
+    check_8_bits(request.getfixturevalue(ranks)["8 bits"], in_bfloat16=False)

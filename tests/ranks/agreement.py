@@ -64,3 +64,14 @@ def check_resets(report: dict, *, in_bfloat16: bool, moved: float = 0.01) -> Non
         assert masters[0] != pytest.approx(base, rel=1e-7), kind
         assert masters[1:3] == pytest.approx([base, base], rel=1e-9), kind
         assert masters[3] - base == pytest.approx(masters[0] - base, rel=0.01), kind
+
+
+def check_8_bits(report: dict, *, in_bfloat16: bool) -> None:
+    """Moments in 8 bits are as small as they are said to be, and reset and resumed like others."""
+    check_resets(report, in_bfloat16=in_bfloat16, moved=1e-3)
+    assert set(report["bytes"]) == {"ZeRO-3", "ZeRO-1, bfloat16", "ZeRO-1, bfloat16 gradients"}
+    assert max(report["bytes"].values()) < 2.05, "two moments of a byte, and a scale every 256 weights"
+    assert set(report["left"].values()) == {0}, "gradients in bfloat16 beside their float32 sum"
+    for kind, (before, after, resumed) in report["resumed"].items():
+        assert abs(after - before) > 1, kind
+        assert resumed == pytest.approx(after, abs=(0.1 if in_bfloat16 else 1e-3) * abs(after - before)), kind

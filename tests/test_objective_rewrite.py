@@ -193,7 +193,7 @@ def test_a_row_that_is_a_problem_is_asked_alone_and_held_against_its_own_answer(
             *({"answer": "positive"}, "prewrite_accuracy_reward"),
             *(
                 ["max_steps=0", "max_task_calls=9"],
-                r"training\.max_steps=0: with prewrite.* no best of several rewrites",
+                r"a run of no steps: with prewrite.* no best of several rewrites",
             ),
         ),
     ],

@@ -270,6 +270,14 @@ def test_a_search_without_training_says_so_and_counts_what_raced(folder: Path) -
     assert "Nothing was trained: a search among rewrites of the policy as it is." in words
 
 
+def test_one_stage_that_trains_is_training(folder: Path) -> None:
+    stages = [{"training": {"num_stage_steps": 3}}, {}]
+    (folder / "config.json").write_text(json.dumps(CONFIG | {"training": {"max_steps": 0}, "stages": stages}))
+    assert not read_folder(folder).is_untrained
+    (folder / "config.json").write_text(json.dumps(CONFIG | {"training": {"max_steps": 0}, "stages": [{}, {}]}))
+    assert read_folder(folder).is_untrained
+
+
 def test_lineage_goes_back_by_parents(folder: Path) -> None:
     chain = story.lineage(read_folder(folder), BEST["toy"])
     assert [one.text for one in chain] == [INITIAL, MIDDLE, HOSTILE]

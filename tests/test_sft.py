@@ -110,7 +110,7 @@ def loaded(settings: Config) -> SFTStage:
         ("loss", {"beta": 0.1}, r"loss\.beta is not read by method=sft"),
         ("rollout", {"temperature": 0.7}, r"rollout\.temperature is not read by method=sft"),
         ("reward", {"examples_per_rewrite": 3}, r"reward\.examples_per_rewrite is not read by method=sft"),
-        ("training", {"max_steps": 0}, "max_steps=0 with method=sft: nothing would be learned"),
+        ("training", {"max_steps": 0}, "no steps with method=sft: nothing would be learned"),
         ("training", {"num_iterations": 2}, r"training\.num_iterations is not read by method=sft"),
         ("data", {"instruction_suffix": "x"}, r"data\.instruction_suffix is read with data\.tasks alone"),
         ("sft", {"completion": "x {answer}"}, r"sft\.completion is read with data\.tasks alone"),

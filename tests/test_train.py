@@ -6,6 +6,7 @@ import re
 import signal
 import time
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
@@ -15,6 +16,7 @@ import evaluate
 from prewrite.config import TaskModelSettings
 from prewrite.engine.task_server import open_task_model
 from prewrite.errors import UserError
+from prewrite.training.callbacks import Callback, TrainingState
 from prewrite.training.checkpoint import newest_whole
 from prewrite.types import Call
 from tests.fault_server import FaultServer, Reply, completion, query_of
@@ -109,11 +111,20 @@ def test_every_extra_of_the_algorithm_runs_together(tmp_path: Path, talkative_mo
     assert facts == {"model": "task", "forced_choice": "structured_outputs"}
 
 
+class HoldsNoMore(Callback):
+    """Ends a search that holds what training alone needs: an optimizer or a reference."""
+
+    def on_train_end(self, run: TrainingState, totals: Mapping[str, float]) -> None:
+        assert not run.engines.policy.is_trainable
+        assert run.engines.reference is None
+
+
 def test_a_search_without_training_pays_for_nothing_twice(tmp_path: Path, talkative_model: str) -> None:
     """Two stages, whose policy has nothing to be reset, then the same again: the same best, and the same test of it."""
     settings = (
-        *("max_steps=0", "num_stages=2", "reset_model=true", "max_task_calls=500", "num_races=2"),
-        *(f"output_dir={tmp_path}", f"policy.model={talkative_model}"),
+        *("max_steps=0", "beta=0.1", "num_stages=2", "reset_model=true", "max_task_calls=500"),
+        *("num_races=2", f"output_dir={tmp_path}", f"policy.model={talkative_model}"),
+        'callbacks=["tests.test_train:HoldsNoMore"]',
     )
     with FaultServer(a_label) as server:
         endpoint = (f"base_url={server.base_url}", "task_model.model=task")

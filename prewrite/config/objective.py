@@ -70,8 +70,8 @@ def sft_faults(config: Any) -> Iterator[str]:
                 yield f"{name}.{key} is not read by method=sft: leave it out"
     for key in [key for key in changed(config) if key in ("stages", "num_stages", "reset_model")]:
         yield f"{key} is not read by method=sft: a run of SFT is one stage"
-    if config.training.max_steps == 0:
-        yield "max_steps=0 with method=sft: nothing would be learned; give steps, or num_train_epochs"
+    if not config.training.takes_steps:
+        yield "no steps with method=sft: nothing would be learned; give steps, or num_train_epochs"
     if "top_rewrites" in changed(config.sft) and not config.data.chats:
         yield "sft.top_rewrites is read with data.chats, a run folder, alone: leave it out"
     for place in _changed_of(config, OF_TASKS) if not config.data.tasks else ():

@@ -90,8 +90,7 @@ class Config(Section):
             yield f"loss_type=bnpo with max_tokens_per_micro_batch: {why}; use dapo"
         if self.asks_task_model and not self.task_model.model.strip():
             yield "task_model.model is empty; give the name that the endpoint serves, or a folder or hub name"
-        trains = 0 not in (self.training.max_steps, self.training.num_stage_steps)
-        if self.asks_task_model and not trains and not self.budget.has_limit:
+        if self.asks_task_model and not self.training.takes_steps and not self.budget.has_limit:
             yield "no steps: that searches among as many untrained rewrites as calls allow: give budget.max_task_calls"
         if self.training.early_stopping_patience is not None and not self.selection.eval_steps:
             yield "early_stopping_patience counts looks, and selection.eval_steps is 0: give eval_steps"

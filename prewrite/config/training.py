@@ -67,6 +67,11 @@ class TrainingSettings(Section):
     num_completions_to_print: Count = 0
     """rewrites of each rollout batch on the console, from the best to the worst; the journal has all"""
 
+    @property
+    def takes_steps(self) -> bool:
+        """Whether anything is trained; without a step a run searches among the policy's rewrites as it is."""
+        return 0 not in (self.max_steps, self.num_stage_steps)
+
     def faults(self) -> Iterator[str]:
         if [self.max_steps, self.num_stage_steps, self.num_train_epochs].count(None) != 2:
             yield "give `max_steps`, `num_stage_steps` or `num_train_epochs`: one of the three"

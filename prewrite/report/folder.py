@@ -64,7 +64,11 @@ class RunFolder:
 
     @property
     def is_untrained(self) -> bool:
-        """Whether nothing was to be trained: a search among untrained rewrites."""
+        """Whether nothing was to be trained, in no stage: a search among untrained rewrites."""
+        stages = self.config.get("stages") or []
+        own = [part for stage in stages if isinstance(stage, dict) and isinstance(part := stage.get("training"), dict)]
+        if any(part.get("num_stage_steps") or part.get("num_train_epochs") for part in own):
+            return False
         return 0 in (self.setting("training", "max_steps"), self.setting("training", "num_stage_steps"))
 
 

@@ -90,12 +90,12 @@ def open_engines(
         temperature = config.rollout.temperature
         weights = checkpoint.folder if checkpoint else None
         make = functools.partial(Policy, config.policy, config.training, world, temperature=temperature)
-        trains = config.policy.lora is not None or any(one.training.max_steps != 0 for one in stage_configs(config))
+        trains = config.policy.lora is not None or any(one.training.takes_steps for one in stage_configs(config))
         policy = make(seed=config.seed, weights=weights, trainable=trains)
         reference = None
         if config.loss.beta and config.policy.lora:
             reference = policy.without_adapter()
-        elif config.loss.beta:
+        elif config.loss.beta and trains:
             moved = weights / REFERENCE if weights and config.loss.sync_ref_model else None
             reference = make(trainable=False, weights=moved)
         sampler = None

@@ -73,7 +73,8 @@ class Updater:
         max_completion_length: int,
         rollouts_per_step: int,
     ):
-        assert (reference is not None) == (loss.beta != 0), "a reference model exactly where beta is not 0"
+        wanted = loss.beta != 0 and policy.is_trainable
+        assert (reference is not None) == wanted, "a reference exactly where beta is not 0 and something is trained"
         self.policy, self.reference = policy, reference
         self.loss, self.training = loss, training
         self.max_completion_length = max_completion_length

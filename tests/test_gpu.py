@@ -88,7 +88,7 @@ def test_adapters_train_on_frozen_weights_in_4_bits_too_and_are_pushed_merged(re
         assert min(pushed["gaps_without_push"]) > 2 * largest
 
 
-def test_moments_in_8_bits_are_reset_and_resumed_like_others(report: dict) -> None:
+def test_moments_in_8_bits_are_reset_resumed_and_pushed_like_others(report: dict) -> None:
     assert "8 bits" in report, "pip install -r requirements-qlora.txt"
     check_8_bits(report["8 bits"], in_bfloat16=True)
 

@@ -192,5 +192,5 @@ def test_of_4_bits_the_gradient_does_not_depend_on_the_ranks(one_rank: dict, two
 
 @in_few_bits
 @BOTH
-def test_moments_in_8_bits_are_reset_and_resumed_like_others(ranks: str, request: pytest.FixtureRequest) -> None:
+def test_moments_in_8_bits_are_reset_resumed_and_pushed_like_others(ranks: str, request: pytest.FixtureRequest) -> None:
     check_8_bits(request.getfixturevalue(ranks)["8 bits"], in_bfloat16=False)

@@ -67,7 +67,8 @@ def check_resets(report: dict, *, in_bfloat16: bool, moved: float = 0.01) -> Non
 
 
 def check_8_bits(report: dict, *, in_bfloat16: bool) -> None:
-    """Moments in 8 bits are as small as they are said to be, and reset and resumed like others."""
+    """Moments in 8 bits are as small as they are said to be, and reset and resumed like others; what they and gradients
+    in bfloat16 have moved is pushed."""
     check_resets(report, in_bfloat16=in_bfloat16, moved=1e-3)
     assert set(report["bytes"]) == {"ZeRO-3", "ZeRO-1, bfloat16", "ZeRO-1, bfloat16 gradients"}
     assert max(report["bytes"].values()) < 2.05, "two moments of a byte, and a scale every 256 weights"
@@ -75,3 +76,9 @@ def check_8_bits(report: dict, *, in_bfloat16: bool) -> None:
     for kind, (before, after, resumed) in report["resumed"].items():
         assert abs(after - before) > 1, kind
         assert resumed == pytest.approx(after, abs=(0.1 if in_bfloat16 else 1e-3) * abs(after - before)), kind
+    pushed = report["push"]
+    assert pushed["pushed_checksums"][1:] == pytest.approx(pushed["trained_checksums"], rel=1e-9)
+    assert pushed["trained_checksums"][0] != pytest.approx(pushed["pushed_checksums"][0], rel=1e-7)
+    largest = max(max(gaps) for gaps in pushed["gaps"])
+    assert largest < 0.3, "bfloat16 is coarse where few layers make large logits"
+    assert min(pushed["gaps_without_push"]) > 5 * largest

@@ -102,6 +102,10 @@ def main(model: str, out: str, dtype: str = "float32", sleep_level: str = "0") -
     sampler = Sampler(settings, rollout, tokenizer, world, seed=1)
     report |= push_proof(policy, sampler)
     report["partial"] = distributed.gather(partial_proof(policy, sampler))
+    if "8 bits" in report:
+        few_bits = settings.model_copy(update=KINDS["ZeRO-1, bfloat16 gradients"])
+        eight = training.model_copy(update={"optim": "adamw_8bit"})
+        report["8 bits"]["push"] = push_proof(Policy(few_bits, eight, world, temperature=TEMPERATURE), sampler)
     report["lora"] = lora_proofs(settings, sampler, Path(out).with_suffix(".adapter"))
     sampler.close()
     if world.is_main:

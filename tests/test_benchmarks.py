@@ -9,6 +9,7 @@ import pytest
 from scripts.benchmarks.common import PhaseMeter, TrainingFlops, parity
 from scripts.benchmarks.partial import simulate
 from scripts.benchmarks.step import Measured, slowest_rollouts, summary
+from scripts.benchmarks.step import main as step
 from tests.launching import MODEL, Running, finish
 from tests.loaded import start_loaded
 
@@ -87,6 +88,22 @@ def test_a_rollout_is_as_long_as_that_of_the_slowest_rank() -> None:
     waited = {"rollout": 2.25, "scoring": 0.25, "push": 0.1}
     assert slowest_rollouts([first, second]) == [waited, first[1]]
     assert slowest_rollouts([first]) == first
+
+
+@pytest.mark.parametrize(
+    ("flag", "told"),
+    [
+        (("--warmup", "0"), "--warmup: at least 1"),
+        (("--set", "policy.gradient_checkpointing=true"), "is for one side: give --gradient-checkpointing"),
+    ],
+)
+def test_what_would_compare_unlike_sides_is_refused(
+    flag: tuple[str, str], told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["step", *TINY, *flag])
+    with pytest.raises(SystemExit, match="2"):
+        step()
+    assert told in capsys.readouterr().err
 
 
 def test_where_steps_roll_nothing_out_means_are_told() -> None:

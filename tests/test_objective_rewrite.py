@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from transformers import AutoTokenizer
 
 from prewrite.asking import MINI_BATCH, SUBJECT_BATCH
 from prewrite.asking.cleaning import clean_rewrite
@@ -23,6 +24,7 @@ from prewrite.training.objectives.rewrite_data import RewriteData, load_rewrite_
 from prewrite.training.progress import Progress
 from prewrite.types import Example, InstructionRow, Sample, Sampled
 from tests.fault_server import FaultServer, Reply, completion, query_of
+from tests.launching import MODEL
 
 TASKS = {name: get_task(name) for name in ("gsm8k", "sst2")}
 CONFIG = Config.model_validate(
@@ -123,7 +125,7 @@ def test_a_rewrite_with_a_fault_is_worth_nothing_and_is_not_asked():
 def test_a_rewrite_that_goes_on_as_its_context_does_is_worth_nothing():
     row = InstructionRow("Solve.", "gsm8k")
     with scorer("accuracy_math_reward") as (scoring, server):
-        context, shown = scoring.requests._context(
+        (context, shown), *_ = scoring.requests._contexts(
             Brief((), (("Add.", 0.39), ("Guess.", 0.1))),
             Parent("Solve.", ((TRAIN["gsm8k"][0], "7"),)),
             random.Random(0),
@@ -135,6 +137,25 @@ def test_a_rewrite_that_goes_on_as_its_context_does_is_worth_nothing():
         assert parts(scoring, row, "Question: What is 0 + 1?") == [{"accuracy_math_reward": 0.0}]
         assert server.bodies == []
         assert parts(scoring, row, "Give the right answer.") == [{"accuracy_math_reward": 1.0}]
+
+
+def test_a_context_that_is_too_long_is_cut_to_the_requests_limit():
+    """By failures, then whole; a guard looks at the examples that are left."""
+    tokenizer, rows = AutoTokenizer.from_pretrained(MODEL), [InstructionRow("Solve.", "gsm8k")]
+    parent = Parent("Solve.", tuple((example, "7") for example in TRAIN["gsm8k"][:2]))
+    brief = Brief((parent,), (("Add.", 0.39), ("Guess.", 0.1)))
+    lengths = {}
+    for shown in (2, 1, 0, None):
+        limit = min(lengths.values(), default=1024 + 1) - 1
+        settings = CONFIG.rollout.model_copy(update={"context_share": 1.0, "max_prompt_length": limit})
+        requests = Requests(CONFIG.model_copy(update={"rollout": settings}), rows, tokenizer)
+        requests.briefs = [brief]
+        request = requests.draw(0, "1/0")
+        text = tokenizer.decode(request.token_ids)
+        assert ("tried before" in text) == (shown is not None)
+        assert text.count("Right answer:") == len(request.shown) == (shown or 0)
+        lengths[shown] = len(request.token_ids)
+    assert lengths[None] == len(requests.initial[0])
 
 
 def test_a_template_is_asked_where_its_tags_are_right():

@@ -12,7 +12,7 @@ class RewardSettings(Section):
     """names from `prewrite/rewards`, or a function of your own as `package.module:function`"""
     reward_weights: list[float] | None = None
     """one weight a function; null = all 1"""
-    examples_per_rewrite: Positive = 16
+    examples_per_rewrite: Positive = 8
     """train examples that score a rewrite, the same ones for the whole group"""
     reward_kwargs: dict[str, dict[str, bool | int | float | str]] = {}
     """parameters of a reward function by its name"""

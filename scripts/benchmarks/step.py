@@ -298,6 +298,8 @@ def main() -> None:
     arguments = parse(parser)
     if arguments.warmup < 1:
         parser.error("--warmup: at least 1, since the first step also holds the first push")
+    if any(given.partition("=")[0].endswith("gradient_checkpointing") for given in arguments.set):
+        parser.error("--set gradient_checkpointing is for one side: give --gradient-checkpointing, or leave it out")
     # TRL's push fails in vLLM's CPU build, whose weights are packed.
     has_peer = bool(importlib.util.find_spec("trl")) and torch.cuda.is_available() and not arguments.no_peer
     if has_peer and arguments.prompts * arguments.generations % arguments.peer_micro_batch:

@@ -1,7 +1,7 @@
 """What the policy is asked: the row's instruction or a better one, perhaps with what was tried and what went wrong."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -58,13 +58,15 @@ class Requests:
         self.briefs = [Brief((Parent(row.instruction),)) for row in rows]
 
     def draw(self, index: int, key: str) -> Request:
-        """The request of a group of row `index`. A context or parent that is too long for a request is left out."""
+        """The request of a group of row `index`. Of a context that is too long failures are cut; what still does not
+        fit is left out, the parent too."""
         settings, row, brief = self.config.rollout, self.rows[index], self.briefs[index]
         rng = random.Random(f"request/{self.config.seed}/{key}")
         parent = rng.choice(brief.parents)
         with_context = rng.random() < settings.context_share and (brief.tried or parent.failures)
-        context, shown = self._context(brief, parent, rng) if with_context else ("", ())
-        for text, extra, examples in ((parent.text, context, shown), (parent.text, "", ()), (row.instruction, "", ())):
+        contexts = self._contexts(brief, parent, rng) if with_context else ()
+        without = [(text, "", ()) for text in (parent.text, row.instruction)]
+        for text, extra, examples in [*((parent.text, *context) for context in contexts), *without]:
             try:
                 tokens = build_request(replace(row, instruction=text), self.tokenizer, settings, extra=extra)
             except UserError:  # too long, or an example that forges a turn; the row's own is known to pass
@@ -72,18 +74,18 @@ class Requests:
             return Request(tokens, text, examples)
         raise AssertionError("the row's own request was checked at the start")
 
-    def _context(self, brief: Brief, parent: Parent, rng: random.Random) -> tuple[str, tuple[Example, ...]]:
-        settings, parts = self.config.rollout, []
-        others = [one for one in brief.tried if one[0] != parent.text]
+    def _contexts(self, brief: Brief, parent: Parent, rng: random.Random) -> Iterator[tuple[str, tuple[Example, ...]]]:
+        """What a request shows beside the instruction, and the examples in it: whole, then with fewer failures."""
+        settings, others = self.config.rollout, [one for one in brief.tried if one[0] != parent.text]
         best, worst = (settings.context_tried + 1) // 2, settings.context_tried // 2
         tried = others[:best] + others[max(best, len(others) - worst) :]
-        if tried:
-            lines = [f"- {100 * score:.0f}{_SCORE} {' '.join(text.split())}" for text, score in tried]
-            parts.append(f"{_TRIED}:\n" + "\n".join(lines))
+        lines = [f"- {100 * score:.0f}{_SCORE} {' '.join(text.split())}" for text, score in tried]
         failures = rng.sample(parent.failures, min(settings.context_failures, len(parent.failures)))
-        if failures:
-            parts.append(f"{_WENT_WRONG}:\n" + "\n\n".join(map(_failure, failures)))
-        return "\n\n".join(parts), tuple(example for example, _ in failures)
+        for number in range(len(failures), -1, -1):
+            parts = ["\n".join([f"{_TRIED}:", *lines])] if lines else []
+            if shown := failures[:number]:
+                parts.append(f"{_WENT_WRONG}:\n" + "\n\n".join(map(_failure, shown)))
+            yield "\n\n".join(parts), tuple(example for example, _ in shown)
 
 
 def quotes_context(rewrite: str, known: str) -> bool:

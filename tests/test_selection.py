@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -133,6 +134,11 @@ def test_a_budget_that_ends_in_the_race_still_chooses_and_counts_nothing_against
     assert task_model.num_refused > 0
     assert best_of(journal)["instruction"] == "Best"
     assert best_of(journal)["test"] is None, "there was nothing left for it"
+    assert best_of(journal)["races"] == [[]], "no round was held whole"
+    assert re.search(
+        r"race: the best 16 of \d+ rewrites by estimate, then none .* the budget ended in round 1 of",
+        selection.summary(),
+    )
     verdicts = [verdict for known in selection.ledger.of(0).dev.values() for verdict in known.values()]
     assert len(verdicts) == len(task_model.queries)
     assert all(verdict.correct is not None for verdict in verdicts)

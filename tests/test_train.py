@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import time
 import zlib
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 import evaluate
 from prewrite.config import TaskModelSettings
@@ -120,10 +123,12 @@ class HoldsNoMore(Callback):
 
 
 def test_a_search_without_training_pays_for_nothing_twice(tmp_path: Path, talkative_model: str) -> None:
-    """Two stages, whose policy has nothing to be reset, then the same again: the same best, and the same test of it."""
+    """Two stages, whose policy has nothing to be reset, then the same again by a policy that writes other rewrites, as
+    one on a GPU does: the same best, and the same test of it."""
+    model = shutil.copytree(talkative_model, tmp_path / "model")
     settings = (
         *("max_steps=0", "beta=0.1", "num_stages=2", "reset_model=true", "max_task_calls=500"),
-        *("num_races=2", f"output_dir={tmp_path}", f"policy.model={talkative_model}"),
+        *("num_races=2", f"output_dir={tmp_path}", f"policy.model={model}"),
         'callbacks=["tests.test_train:HoldsNoMore"]',
     )
     with FaultServer(a_label) as server:
@@ -133,6 +138,10 @@ def test_a_search_without_training_pays_for_nothing_twice(tmp_path: Path, talkat
         assert code == 0, stdout[-3000:] + stderr[-3000:]
         asked = len(server.bodies)
         first = json.loads((tmp_path / "quickstart" / "best.json").read_text())["sentiment"]
+        weights = load_file(model / "model.safetensors")
+        generator = torch.Generator().manual_seed(1)
+        moved = {name: w + 0.05 * torch.randn(w.shape, generator=generator) for name, w in weights.items()}
+        save_file(moved, model / "model.safetensors", metadata={"format": "pt"})
         code, stdout, stderr = finish(start_loaded(*command, "--resume"))
     assert code == 0, stdout[-3000:] + stderr[-3000:]
     assert "the run starts at step 0" in stdout

@@ -15,6 +15,7 @@ from prewrite.config.changes import refuse_changes
 from prewrite.config.loading import dump_config, load_config
 from prewrite.errors import UserError
 from prewrite.reporting.trackers import Tracker, open_trackers
+from prewrite.reporting.written import WRITTEN
 from prewrite.types import InstructionRow, Rollout, Row
 from prewrite.writing import HALVES, write_whole
 
@@ -69,11 +70,12 @@ class Journal:
         return target
 
     def start_over(self, config: Config) -> None:
-        """Sets the run aside and opens a folder in its place that has its answers alone."""
+        """Sets the run aside and opens a folder in its place that has its answers, and what was asked with them."""
         earlier = self.set_aside()
         self._open(config)
-        if (answers := earlier / ANSWERS).exists():
-            os.replace(answers, self.folder / ANSWERS)
+        for name in (ANSWERS, WRITTEN):
+            if (earlier / name).exists():
+                os.replace(earlier / name, self.folder / name)
 
     def sizes(self) -> dict[str, int]:
         """The bytes of each file of lines: what `cut_back` cuts to."""

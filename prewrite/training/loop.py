@@ -105,6 +105,9 @@ class Loop(ABC):
             self.engines.journal.write_totals(totals)
             if summary := self._summary():
                 console.say(summary)
+            if failed := totals.get("failed_calls"):
+                of_all = f"{failed:,.0f} of {totals['task_calls']:,.0f}"
+                console.say(f"FAILED CALLS {of_all}: wrong in every estimate and test, and in no score")
             console.say(try_report(self.engines.journal.folder))
             console.say(f"run folder: {self.engines.journal.folder}")
         return totals

@@ -10,6 +10,7 @@ from prewrite.config import Config
 from prewrite.config.loading import stage_configs
 from prewrite.engine import distributed
 from prewrite.errors import UserError
+from prewrite.reporting.written import Written
 from prewrite.tasks.rows import row_names
 from prewrite.training.callbacks import Callback
 from prewrite.training.engines import Engines, reset_model
@@ -185,4 +186,5 @@ def make_objective(stage: Stage | SolveStage, engines: Engines, progress: Progre
         held_out = Selection(config, data, task_model, journal, progress)
     elif journal is not None:
         held_out = HeldOutQuestions(config, data, task_model, journal, stage.number)
-    return Rewrite(config, data, stage.requests, stage.held_out_requests, task_model, held_out, progress)
+    written = Written(journal.folder, progress.step) if journal is not None else None
+    return Rewrite(config, data, stage.requests, stage.held_out_requests, task_model, held_out, progress, written)

@@ -51,6 +51,14 @@ def race_cost(plan: Sequence[Round], *, beside: int = 0) -> int:
     return sum((r.contenders + beside) * (r.examples - before) for r, before in zip(plan, asked, strict=False))
 
 
+def course(plan: Sequence[Round], held: Sequence[Round], examples: int) -> tuple[str, str]:
+    """The rounds that were held, and why the race ended, in words. examples: all there are."""
+    rounds = ", ".join(f"{r.contenders} on {r.examples}" for r in held) or "none on the first"
+    if len(held) < len(plan):
+        return rounds, f"the budget ended in round {len(held) + 1} of {len(plan)}"
+    return rounds, "there are no more examples" if plan[-1].examples == examples else "its calls were spent"
+
+
 def run_race(
     contenders: Sequence[str],
     rounds: Sequence[Round],

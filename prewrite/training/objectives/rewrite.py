@@ -13,6 +13,7 @@ from prewrite.engine import distributed
 from prewrite.engine.sampler import Sampler
 from prewrite.engine.task_model import TaskModel
 from prewrite.errors import UserError
+from prewrite.reporting.written import Written, write_once
 from prewrite.rewards import Skip
 from prewrite.training.objectives.base import Mark, Parts
 from prewrite.training.objectives.budget import Budget
@@ -47,10 +48,11 @@ class Rewrite:
         task_model: TaskModel,
         held_out: HeldOut | None,
         progress: Progress,
+        written: Written | None = None,
     ):
         self.config, self.data, self.rewards = config, data, data.rewards
         self.requests, self.held_out_requests = requests, held_out_requests
-        self.task_model, self.held_out, self.progress = task_model, held_out, progress
+        self.task_model, self.held_out, self.progress, self.written = task_model, held_out, progress, written
         self.scoring: Scoring = config.task_model.scoring
         self.budget = Budget(config.budget, task_model, progress)
         self._counts: dict[str, float] = {}  # up to the last step
@@ -161,15 +163,14 @@ class Rewrite:
         return shown
 
     def _evaluate(self, step: int, sampler: Sampler) -> dict[str, float]:
-        shown: dict[str, float] = {}
-        num_sampled = self.config.selection.num_sampled
+        shown, num_sampled = dict[str, float](), self.config.selection.num_sampled
         if step == self.progress.stage_start:
             with distributed.together("judging the initial instruction"):
                 shown = self.held_out.evaluate_initial(step) if self.held_out is not None else {}
             if not num_sampled:
                 return shown
-        greedy = self._write(sampler, 1, greedy=True)
-        sampled = self._write(sampler, num_sampled, greedy=False)
+        greedy = self._write(sampler, 1, "greedy")
+        sampled = self._write(sampler, num_sampled, "sampled")
         with distributed.together("judging rewrites on held-out examples"):
             if self.held_out is not None:
                 shown |= self.held_out.evaluate(step, greedy, sampled)
@@ -224,37 +225,40 @@ class Rewrite:
         """The initial and the best instruction with their scores."""
         return self.held_out.summary() if self.held_out is not None else ""
 
-    def _write(self, sampler: Sampler, count: int, *, greedy: bool) -> list[list[str]]:
+    def _write(self, sampler: Sampler, count: int, what: str) -> list[list[str]]:
         """`count` rewrites of each held-out row; truncated ones are "", as in training."""
         rows, requests = self.data.held_out_rows, self.held_out_requests
         own = [[Request(tokens, row.instruction)] for row, tokens in zip(rows, requests, strict=True)]
-        return self._write_each(sampler, own, count, greedy=greedy)
+        return self._write_each(sampler, own, count, what)
 
     def _write_for_race(self, sampler: Sampler, count: int, race: int) -> list[list[str]]:
         """`count` rewrites of each row for race number `race`, from 0; from the second on of what did best before."""
         if not race:
-            return self._write(sampler, count, greedy=False)
-        drawn = [
-            [self.requests.draw(index, f"race {race}/{copy}") for copy in range(count)]
-            for index in range(len(self.held_out_requests))
-        ]
-        return self._write_each(sampler, drawn, 1, greedy=False)
+            return self._write(sampler, count, "race 0")
+        which = range(len(self.held_out_requests))
+        drawn = [[self.requests.draw(index, f"race {race}/{copy}") for copy in range(count)] for index in which]
+        return self._write_each(sampler, drawn, 1, f"race {race}")
 
     def _write_each(
-        self, sampler: Sampler, requests: Sequence[Sequence[Request]], count: int, *, greedy: bool
+        self, sampler: Sampler, requests: Sequence[Sequence[Request]], count: int, what: str
     ) -> list[list[str]]:
-        """`count` rewrites of each of a held-out row's requests, by row."""
+        """`count` rewrites of each of a held-out row's requests, by row. what: "greedy", or what they are for."""
         asked = [request.token_ids for own in requests for request in own] if count else []
         if not asked:
             return [[] for _ in requests]
-        written = sampler.sample(asked, [count] * len(asked), greedy=greedy)
-        if self.held_out is not None:  # on rank 0: every rank writes the same, or its own for nobody
-            self.budget.add(sample for own in written for sample in own)
-        samples = iter(written)
-        return [
-            [self._whole(row, sample, request) for request in own for sample in next(samples)]
-            for row, own in zip(self.data.held_out_rows, requests, strict=True)
-        ]
+
+        def write() -> list[list[str]]:
+            written = sampler.sample(asked, [count] * len(asked), greedy=what == "greedy")
+            if self.held_out is not None:  # on rank 0: every rank writes the same, or its own for nobody
+                self.budget.add(sample for own in written for sample in own)
+            samples = iter(written)
+            return [
+                [self._whole(row, sample, request) for request in own for sample in next(samples)]
+                for row, own in zip(self.data.held_out_rows, requests, strict=True)
+            ]
+
+        place, counts = (self.progress.stage, self.progress.step, what), [count * len(own) for own in requests]
+        return write_once(self.written, place, counts, write)
 
     def _whole(self, row: InstructionRow, sample: Sample, request: Request) -> str:
         """The rewrite in a sample, "" where it has a fault that can be told without a mini-batch."""
@@ -306,12 +310,9 @@ class Rewrite:
             fault = "leak"
         if fault is None and quotes_context(rewrite, row.instruction):
             fault = "quotes_request"
-        return fault or self._wording_fault(row, rewrite)
-
-    def _wording_fault(self, row: InstructionRow, rewrite: str) -> Fault | None:
-        labels = self.data.tasks[row.dataset_name].labels
-        examples = self.data.train.get(row.dataset_name, ())[:SCRIPT_EXAMPLES]
-        return wording_fault(rewrite, row.instruction, self.config.rollout.meta_instruction, labels, examples)
+        meta, labels = self.config.rollout.meta_instruction, self.data.tasks[row.dataset_name].labels
+        known_examples = self.data.train.get(row.dataset_name, ())[:SCRIPT_EXAMPLES]
+        return fault or wording_fault(rewrite, row.instruction, meta, labels, known_examples)
 
 
 def _instruction(sampled: Sampled) -> InstructionRow:

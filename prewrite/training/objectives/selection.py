@@ -15,7 +15,7 @@ from prewrite.rewards import Skip
 from prewrite.training.objectives.call_plan import AS_MANY, dev_parts, look_examples, test_rows
 from prewrite.training.objectives.estimate import Estimate, ranked
 from prewrite.training.objectives.ledger import Ledger
-from prewrite.training.objectives.race import FINALISTS, Round, plan_race, run_race
+from prewrite.training.objectives.race import FINALISTS, Round, course, plan_race, run_race
 from prewrite.training.objectives.requests import Brief, distinct, make_brief
 from prewrite.training.objectives.rewrite_data import RewriteData
 from prewrite.training.objectives.use import how_to_ask
@@ -144,7 +144,7 @@ class Selection:
         worth, last = self.ledger.worth(index), self.finalists.get(index)
         entrants = [*last, *new] if last else [text for text in ranked(worth) if text != initial]
         plan = self._plan(index, calls, len(entrants))
-        before = sum(map(len, memory.dev.values()))
+        before, refused, held = sum(map(len, memory.dev.values())), self.task_model.num_refused, list[Round]()
         name, which = self.ledger.names[index], f"race {self.races}" if self.config.selection.num_races > 1 else "race"
         if not plan:
             why = "no rewrite is left" if self._plan(index, calls, AS_MANY) else f"{calls} calls are too few for one"
@@ -155,6 +155,8 @@ class Selection:
 
         def ask(texts: Sequence[str], examples: int) -> None:
             self.ledger.ask(index, [initial, *texts], self.ledger.race_examples[index][:examples], "race")
+            if self.task_model.num_refused == refused:
+                held.append(Round(len(texts), examples))
 
         def rank(texts: Sequence[str]) -> Sequence[str]:
             nonlocal worth
@@ -165,14 +167,12 @@ class Selection:
         for text in [initial, *entrants[: plan[0].contenders]]:
             self.ledger.write_line(index, text, "race", step, worth[text])
         asked = sum(map(len, memory.dev.values())) - before
-        all_read = plan[-1].examples == len(self.ledger.race_examples[index])
-        ended = "there are no more examples" if all_read else "its calls were spent"
-        rounds = ", ".join(f"{r.contenders} on {r.examples}" for r in plan)
+        rounds, ended = course(plan, held, len(self.ledger.race_examples[index]))
         field = f"the best {plan[0].contenders} of {len(entrants)} rewrites by estimate"
         if last:
             field = f"{len(last)} rewrites of the race before and {len(new) or 'no'} fresh ones"
         self.spent[name].append(f"{which}: {field}, then {rounds} examples; {asked} answers, {ended}")
-        self.plans[name].append(plan)
+        self.plans[name].append(held)
         memory.best = self._winner(index, [initial, *finalists], plan[-1].examples, worth)
         self.finalists[index] = finalists
         examples, read = self.ledger.race_examples[index], plan[-1].examples

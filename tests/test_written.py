@@ -7,26 +7,22 @@ from pathlib import Path
 import pytest
 
 from prewrite.errors import UserError
-from prewrite.reporting.written import WRITTEN, Written, write_once
+from prewrite.reporting.written import WRITTEN, Written, as_before
 
 
-def test_what_was_written_is_not_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_written_before_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("prewrite.reporting.written.distributed.broadcast", lambda value: value)  # a rank alone
     monkeypatch.setattr("prewrite.reporting.written.distributed.together", lambda what: nullcontext())
-    calls: list[int] = []
-
-    def write() -> list[list[str]]:
-        calls.append(len(calls))
-        return [["a\ud800", ""], ["c", f"rewrite {len(calls)}"]]
-
-    first = write_once(Written(tmp_path, 0), (0, 3, "race 1"), [2, 2], write)
+    ours, others = [["a\ud800", ""], ["c", "d"]], [["e", "f"], ["g", "h"]]
+    assert as_before(Written(tmp_path, 0), (0, 3, "race 1"), ours) == ours
     again = Written(tmp_path, 3)
-    assert write_once(again, (0, 3, "race 1"), [2, 2], write) == first == [["a\ud800", ""], ["c", "rewrite 1"]]
-    assert write_once(again, (0, 3, "race 1"), [1, 2], write) == [["a\ud800"], ["c", "rewrite 1"]]
-    assert calls == [0]
-    for place, counts in (((0, 3, "race 2"), [2, 2]), ((1, 3, "race 1"), [2, 2]), ((0, 3, "race 1"), [3, 2])):
-        write_once(Written(tmp_path, 3), place, counts, write)
-    assert calls == [0, 1, 2, 3], "another race, another stage, and more than there is"
+    assert as_before(again, (0, 3, "race 1"), others) == ours
+    assert as_before(again, (0, 3, "race 1"), [["e"], ["g", "h"]]) == [["a\ud800"], ["c", "d"]]
+    for place in ((0, 3, "race 2"), (1, 3, "race 1")):
+        assert as_before(again, place, others) == others, "another race, another stage"
+    more = [["e", "f", "i"], ["g", "h"]]
+    assert as_before(again, (0, 3, "race 1"), more) == more
+    assert as_before(Written(tmp_path, 3), (0, 3, "race 1"), more) == more, "the last ones count"
 
 
 def test_what_a_policy_wrote_that_is_trained_anew_does_not_count(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ A GPU samples others from the same seed; then every answer that was paid for the
 
 import contextlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from prewrite.engine import distributed
@@ -56,16 +56,13 @@ class Written:
             raise UserError(f"{self.path}: cannot be written ({error}); {way_out}") from error
 
 
-def write_once(written: Written | None, place: Place, counts: Sequence[int], write: Callable[[], Rewrites]) -> Rewrites:
-    """What an earlier start wrote at `place`, else what `write` does now, which is kept. A collective.
+def as_before(written: Written | None, place: Place, rewrites: Rewrites) -> Rewrites:
+    """What an earlier start wrote at `place`, in place of what the policy has written there now; else that, kept.
 
-    written: on rank 0. counts: rewrites by held-out row.
+    It writes in any case, so that generators stand as in a run that was not stopped. written: on rank 0. A collective.
     """
-    known = distributed.broadcast(None if written is None else written.of(place, counts))
-    if known is not None:
-        return known
-    rewrites = write()
     with distributed.together("keeping what was written"):
-        if written is not None:
+        known = None if written is None else written.of(place, [len(own) for own in rewrites])
+        if written is not None and known is None:
             written.keep(place, rewrites)
-    return rewrites
+    return distributed.broadcast(known) or rewrites

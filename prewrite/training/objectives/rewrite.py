@@ -13,7 +13,7 @@ from prewrite.engine import distributed
 from prewrite.engine.sampler import Sampler
 from prewrite.engine.task_model import TaskModel
 from prewrite.errors import UserError
-from prewrite.reporting.written import Written, write_once
+from prewrite.reporting.written import Written, as_before
 from prewrite.rewards import Skip
 from prewrite.training.objectives.base import Mark, Parts
 from prewrite.training.objectives.budget import Budget
@@ -246,19 +246,15 @@ class Rewrite:
         asked = [request.token_ids for own in requests for request in own] if count else []
         if not asked:
             return [[] for _ in requests]
-
-        def write() -> list[list[str]]:
-            written = sampler.sample(asked, [count] * len(asked), greedy=what == "greedy")
-            if self.held_out is not None:  # on rank 0: every rank writes the same, or its own for nobody
-                self.budget.add(sample for own in written for sample in own)
-            samples = iter(written)
-            return [
-                [self._whole(row, sample, request) for request in own for sample in next(samples)]
-                for row, own in zip(self.data.held_out_rows, requests, strict=True)
-            ]
-
-        place, counts = (self.progress.stage, self.progress.step, what), [count * len(own) for own in requests]
-        return write_once(self.written, place, counts, write)
+        written = sampler.sample(asked, [count] * len(asked), greedy=what == "greedy")
+        if self.held_out is not None:  # on rank 0: every rank writes the same, or its own for nobody
+            self.budget.add(sample for own in written for sample in own)
+        samples = iter(written)
+        rewrites = [
+            [self._whole(row, sample, request) for request in own for sample in next(samples)]
+            for row, own in zip(self.data.held_out_rows, requests, strict=True)
+        ]
+        return as_before(self.written, (self.progress.stage, self.progress.step, what), rewrites)
 
     def _whole(self, row: InstructionRow, sample: Sample, request: Request) -> str:
         """The rewrite in a sample, "" where it has a fault that can be told without a mini-batch."""

@@ -49,6 +49,30 @@ def test_a_search_without_training_needs_a_budget(write):
         assert "searches among as many untrained rewrites as calls allow" in refusal(write(training=steps))
 
 
+def test_a_run_that_neither_trains_nor_races_is_refused(write):
+    search = ("max_steps=0", "max_task_calls=500")
+    assert "nothing is trained and nothing is raced" in refusal(write(), *search, "race_share=0")
+    load_config(write(), [*search, "race_share=0.5"])
+    load_config(write(), ["race_share=0"])
+
+
+@pytest.mark.parametrize(
+    ("meta", "told"),
+    [
+        ("", "`meta_instruction` is empty"),
+        (" \n", "`meta_instruction` is empty"),
+        ("{instruction}{instruction}", "`meta_instruction` has {instruction} 2 times"),
+        ("{instruction}", None),
+    ],
+)
+def test_a_meta_instruction_says_something_and_has_one_place(write, meta, told):
+    path = write(rollout={"meta_instruction": meta})
+    if told is None:
+        load_config(path)
+    else:
+        assert told in refusal(path)
+
+
 def test_unknown_key_names_the_nearest(write):  # case system-001
     message = refusal(write(training={"learning_rat": 1e-6}))
     assert "training.learning_rat: unknown key" in message

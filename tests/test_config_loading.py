@@ -168,10 +168,16 @@ def test_not_json(tmp_path, text):
     assert str(path) in message
 
 
-def test_file_without_an_object(tmp_path):
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [("[1]", "a list"), ("null", "null"), ("5", "a number"), ("0.5", "a number"), ("true", "true"), ('"a"', "a text")],
+)
+def test_file_without_an_object(tmp_path, text, kind):
     path = tmp_path / "config.json"
-    path.write_text("[1]", encoding="utf-8")
-    assert "one JSON object" in refusal(path)
+    path.write_text(text, encoding="utf-8")
+    message = refusal(path)
+    assert f"the file holds {kind}; the rule is one JSON object of sections" in message
+    assert "configs/" in message
 
 
 def test_repeated_key_is_refused(tmp_path):

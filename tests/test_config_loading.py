@@ -399,6 +399,12 @@ def test_a_file_nested_too_deeply_or_with_an_endless_number_is_refused(tmp_path,
     assert "not JSON that can be read" in refusal(path)
 
 
+@pytest.mark.parametrize("given", [f"max_steps={10**23}", f"seed={2**63}", "num_train_epochs=1e300"])
+def test_a_number_that_nothing_could_count_to_is_refused(write, given):
+    steps = ["max_steps=null"] if given.startswith("num_train_epochs") else []
+    assert "the rule: Input should be less than or equal to" in refusal(write(), *steps, given)
+
+
 def test_a_set_value_nested_too_deeply_is_refused(write):
     assert "--set data.tasks: the value is no JSON that can be read" in refusal(write(), "data.tasks=" + "[" * 100_000)
 

@@ -137,21 +137,27 @@ def _training(config: Config, data: RewriteData, steps: int, world_size: int) ->
     updates, every = config.updates_per_generation() * config.training.num_iterations, config.selection.eval_steps
     batch = config.rollouts_per_generation(world_size) * calls_each(config, data)
     most, look = config.budget.max_task_calls, look_calls(config, data)
-    looks = _initial_calls(config, data) + (look if config.selection.num_sampled else 0)
-    batches = step = 0
+    first = _first_looks(config, data)
+    kept = 0 if most is None else reserve(config, data, most)
 
-    def is_over() -> bool:
-        spent = looks + batches * batch
-        return step >= steps or (most is not None and spent + batch + reserve(config, data, most) > most)
+    def looks_before(batches: int) -> int:
+        """Calls of the looks before the last of so many batches: a batch has one at most, whatever it passes."""
+        passed = max(0, batches - 1)
+        return first + look * (min(passed, passed * updates // every) if every else 0)
 
-    over = is_over()
-    while not over:
-        before, step = step, min(step + updates, steps)
-        batches += 1
-        over = is_over()
-        if over or (every and step // every > before // every):
-            looks += look
-    return batches, looks
+    def is_over(batches: int) -> bool:
+        spent = looks_before(batches) + batches * batch
+        return batches * updates >= steps or (most is not None and spent + batch + kept > most)
+
+    least, enough = 0, -(-steps // updates)
+    while least < enough:  # the first number of batches after which training is over
+        middle = (least + enough) // 2
+        least, enough = (least, middle) if is_over(middle) else (middle + 1, enough)
+    return least, looks_before(least) + (look if least else 0)
+
+
+def _first_looks(config: Config, data: RewriteData) -> int:
+    return _initial_calls(config, data) + (look_calls(config, data) if config.selection.num_sampled else 0)
 
 
 def _expected_race(config: Config, data: RewriteData, calls: int) -> int:

@@ -28,6 +28,7 @@ from prewrite.training.objectives.call_plan import (
     outlook,
     planned,
     race_reserve,
+    refuse_no_race,
     reserve,
 )
 from prewrite.training.objectives.requests import Requests
@@ -301,6 +302,28 @@ def lone_rank() -> Iterator[None]:
 
 def best_of(selection: Selection) -> dict[str, Any]:
     return json.loads((selection.journal.folder / "best.json").read_text())["sst2"]
+
+
+@pytest.mark.usefixtures("lone_rank")
+def test_a_search_whose_calls_pay_for_no_race_is_refused_and_told_the_least_that_do(tmp_path: Path) -> None:
+    # A first question, a look at one example, three times six answers, and the test of one example, which 20 pay for.
+    def search(calls: int) -> Config:
+        return settings(
+            training={"max_steps": 0}, selection={"race_share": None, "num_races": 8}, budget={"max_task_calls": calls}
+        )
+
+    for calls in (1, 21):
+        with pytest.raises(UserError, match=f"max_task_calls {calls} pays for no race.*give max_task_calls 22 at"):
+            refuse_no_race(search(calls), data_for(search(calls)))
+    with pytest.raises(UserError, match=r"max_task_calls 30, shared out among 2 stages, pays .* max_task_calls 44 at"):
+        refuse_no_race(search(15), data_for(search(15)), stages=2)
+    refuse_no_race(search(22), data_for(search(22)))
+    trained = settings(budget={"max_task_calls": 1})
+    refuse_no_race(trained, data_for(trained))
+    for calls, told in ((21, "17 calls are too few"), (22, "then 2 on 6 examples")):
+        with FaultServer(a_label) as server:
+            _, selection, _ = run_objective(search(calls), tmp_path / str(calls), server.base_url)
+        assert told in " ".join(selection.spent["sst2"]), selection.spent
 
 
 @pytest.mark.usefixtures("lone_rank")

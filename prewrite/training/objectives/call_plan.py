@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from prewrite.config import Config
 from prewrite.engine.spending import Spending
+from prewrite.errors import UserError
 from prewrite.evaluation.statistics import paired_power
 from prewrite.training.objectives.race import plan_race, race_cost, races_paid_for
 from prewrite.training.objectives.rewrite_data import RewriteData
@@ -175,13 +176,41 @@ def num_races(config: Config, data: RewriteData, answers: int) -> int:
     return races_paid_for(answers // max(1, len(data.rows)), config.selection.num_races, beside=1)
 
 
+def refuse_no_race(config: Config, data: RewriteData, stages: int = 1) -> None:
+    """UserError where a stage trains nothing and its share of the calls pays for no race. stages: of the run."""
+    given = config.budget.max_task_calls
+    if config.training.takes_steps or given is None or not data.dev or pays_for_race(config, data, given):
+        return
+    least, enough = given, 2 * given
+    while not pays_for_race(config, data, enough):
+        enough *= 2
+    while enough - least > 1:
+        middle = (least + enough) // 2
+        least, enough = (least, middle) if pays_for_race(config, data, middle) else (middle, enough)
+    of_each = f", shared out among {stages} stages," if stages > 1 else ""
+    raise UserError(
+        f"budget.max_task_calls {given * stages}{of_each} pays for no race, and with no steps nothing is trained: in "
+        "a race of a row two rewrites and the initial instruction answer 6 examples each, beside a first question, a "
+        f"look and the test; give max_task_calls {enough * stages} at least, or steps"
+    )
+
+
+def pays_for_race(config: Config, data: RewriteData, most: int) -> bool:
+    """Whether so many calls pay, by the plan and without training, for a race of each row."""
+    budget = config.budget.model_copy(update={"max_task_calls": most})
+    config = config.model_copy(update={"budget": budget})
+    asked = max(1, len(config.task_model.base_urls)) + _first_looks(config, data)  # a first question an endpoint
+    answers = race_calls(config, data, most, asked) // config.task_model.samples_per_query
+    return bool(plan_race(answers // len(data.rows), AS_MANY, 1, beside=1))
+
+
 def outlook(config: Config, data: RewriteData, steps: int, world_size: int) -> str:
     """What will be spent, in words, before the first call."""
     parts, limit = planned(config, data, steps, world_size), config.budget.max_task_calls
     lines = ["task calls by plan   expected      at most"]
     lines += [f"  {part.name:<12}{part.expected:>15,}{part.most:>13,}" for part in parts]
     if limit is not None:
-        lines.append(f"  budget.max_task_calls {limit:,}, retries included, is the limit of all")
+        lines.append(f"  budget.max_task_calls {limit:,}, the first question and retries included, is the limit of all")
     if not data.dev:
         return "\n".join(lines)
     if steps and not parts[0].expected:

@@ -181,18 +181,23 @@ def refuse_no_race(config: Config, data: RewriteData, stages: int = 1) -> None:
     given = config.budget.max_task_calls
     if config.training.takes_steps or given is None or not data.dev or pays_for_race(config, data, given):
         return
-    least, enough = given, 2 * given
-    while not pays_for_race(config, data, enough):
-        enough *= 2
-    while enough - least > 1:
-        middle = (least + enough) // 2
-        least, enough = (least, middle) if pays_for_race(config, data, middle) else (middle, enough)
     of_each = f", shared out among {stages} stages," if stages > 1 else ""
     raise UserError(
         f"budget.max_task_calls {given * stages}{of_each} pays for no race, and with no steps nothing is trained: in "
         "a race of a row two rewrites and the initial instruction answer 6 examples each, beside a first question, a "
-        f"look and the test; give max_task_calls {enough * stages} at least, or steps"
+        f"look and the test; give max_task_calls {least_for_race(config, data) * stages} at least, or steps"
     )
+
+
+def least_for_race(config: Config, data: RewriteData) -> int:
+    """The fewest calls for which `pays_for_race` holds."""
+    short, enough = 0, 1
+    while not pays_for_race(config, data, enough):
+        short, enough = enough, 2 * enough
+    while enough - short > 1:
+        middle = (short + enough) // 2
+        short, enough = (short, middle) if pays_for_race(config, data, middle) else (middle, enough)
+    return enough
 
 
 def pays_for_race(config: Config, data: RewriteData, most: int) -> bool:

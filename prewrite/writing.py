@@ -1,9 +1,11 @@
-"""Files that a reader never sees in part."""
+"""Files that a reader never sees in part, and what their values are called."""
 
 import errno
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 HALVES = "backslashreplace"  # a lone surrogate, which UTF-8 cannot say, becomes JSON's own escape of it
 _HALF = re.compile("[\ud800-\udfff]")
@@ -12,6 +14,16 @@ _HALF = re.compile("[\ud800-\udfff]")
 def has_half_character(text: str) -> bool:
     """Whether it holds a lone surrogate, as half an emoji in a JSON escape: no tokenizer takes it."""
     return _HALF.search(text) is not None
+
+
+def kind_of(value: Any) -> str:
+    """What a value out of a JSON or YAML file is, in the words of these formats."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    kinds: Mapping[type, str] = {int: "a number", float: "a number", str: "a text", list: "a list", dict: "an object"}
+    return kinds[type(value)]
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -186,6 +186,7 @@ def test_a_secret_in_the_config_is_neither_accepted_nor_repeated(refused: Refuse
         (['reward_funcs=[":f"]'], "named package.module:function"),
         (["attn_implementation=nonsense"], "Input should be 'packed', 'sdpa' or 'eager'"),
         (["sleep_level=2"], "rollout.sleep_level is 2: vLLM sleeps on a GPU alone; set it to 0"),
+        (["max_steps=0", "num_races=8", "max_task_calls=1"], "give max_task_calls 22 at least, or steps"),
         (["num_train_examples=3"], "sentiment train: 3 examples, fewer than reward.examples_per_rewrite 4"),
     ],
 )

@@ -1,6 +1,7 @@
 """What a run may spend: the plan before it, the count while it goes on, and the end at the limit."""
 
 import json
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,18 @@ from prewrite.reporting.journal import Journal
 from prewrite.tasks import get_task
 from prewrite.training.objectives.base import weighted_rewards
 from prewrite.training.objectives.budget import Budget
-from prewrite.training.objectives.call_plan import forecast, num_races, outlook, planned, race_reserve
+from prewrite.training.objectives.call_plan import (
+    calls_each,
+    forecast,
+    look_calls,
+    look_examples,
+    num_races,
+    outlook,
+    planned,
+    race_reserve,
+    refuse_no_race,
+    reserve,
+)
 from prewrite.training.objectives.requests import Requests
 from prewrite.training.objectives.rewrite import Rewrite
 from prewrite.training.objectives.rewrite_data import RewriteData
@@ -170,6 +182,48 @@ def test_the_plan_counts_each_part_by_hand() -> None:
     assert 0 < parts(race)["race"][0] <= 1000 == parts(race)["race"][1]
 
 
+def by_steps(config: Config, data: RewriteData, steps: int) -> tuple[int, int]:
+    """(rollout batches, calls of looks) of the plan, batch by batch as a run goes on."""
+    updates, every = config.updates_per_generation() * config.training.num_iterations, config.selection.eval_steps
+    batch, most = config.rollouts_per_generation(1) * calls_each(config, data), config.budget.max_task_calls
+    initial = len(look_examples(config, data, data.rows[0])) * config.task_model.samples_per_query
+    looks = initial + (look_calls(config, data) if config.selection.num_sampled else 0)
+    batches = step = 0
+    while True:
+        kept = 0 if most is None else reserve(config, data, most)
+        over = step >= steps or (most is not None and looks + (batches + 1) * batch + kept > most)
+        if batches and (over or (every and step // every > (step - updates) // every)):
+            looks += look_calls(config, data)
+        if over:
+            return batches, looks
+        batches, step = batches + 1, step + updates
+
+
+def test_the_plan_is_that_of_the_steps_one_by_one() -> None:
+    rng = random.Random(0)
+    for _ in range(300):
+        steps, most = rng.randint(0, 40), rng.choice([None, None, rng.randint(1, 20_000)])
+        config = settings(
+            training={"num_iterations": rng.randint(1, 4)},
+            selection={
+                **{"eval_steps": rng.randint(0, 7), "num_sampled": rng.choice([0, 2])},
+                **{"race_share": rng.choice([None, 0.0, 0.4]), "eval_examples": rng.randint(1, 20)},
+            },
+            budget={"max_task_calls": most},
+        )
+        data = data_for(config)
+        training, looks, *_ = planned(config, data, steps, 1)
+        assert (training.expected // 192, looks.expected) == by_steps(config, data, steps), config
+
+
+def test_a_run_of_endless_steps_is_planned_at_once() -> None:
+    config = settings(budget={"max_task_calls": 520})
+    assert planned(config, data_for(config), 2**63 - 1, 1) == planned(config, data_for(config), 1000, 1)
+    config = settings(training={"num_iterations": 3}, selection={"race_share": 0.5})
+    training, looks, *_ = planned(config, data_for(config), 3 * 10**15, 1)
+    assert (training.expected, looks.expected) == (192 * 10**15, 10 + 10 * 10**15)
+
+
 def test_races_are_no_more_than_the_calls_pay_for() -> None:
     def races(calls: int, wanted: int = 4) -> int:
         config = settings(selection={"num_races": wanted})
@@ -248,6 +302,28 @@ def lone_rank() -> Iterator[None]:
 
 def best_of(selection: Selection) -> dict[str, Any]:
     return json.loads((selection.journal.folder / "best.json").read_text())["sst2"]
+
+
+@pytest.mark.usefixtures("lone_rank")
+def test_a_search_whose_calls_pay_for_no_race_is_refused_and_told_the_least_that_do(tmp_path: Path) -> None:
+    # A first question, a look at one example, three times six answers, and the test of one example, which 20 pay for.
+    def search(calls: int) -> Config:
+        return settings(
+            training={"max_steps": 0}, selection={"race_share": None, "num_races": 8}, budget={"max_task_calls": calls}
+        )
+
+    for calls in (1, 21):
+        with pytest.raises(UserError, match=f"max_task_calls {calls} pays for no race.*give max_task_calls 22 at"):
+            refuse_no_race(search(calls), data_for(search(calls)))
+    with pytest.raises(UserError, match=r"max_task_calls 30, shared out among 2 stages, pays .* max_task_calls 44 at"):
+        refuse_no_race(search(15), data_for(search(15)), stages=2)
+    refuse_no_race(search(22), data_for(search(22)))
+    trained = settings(budget={"max_task_calls": 1})
+    refuse_no_race(trained, data_for(trained))
+    for calls, told in ((21, "17 calls are too few"), (22, "then 2 on 6 examples")):
+        with FaultServer(a_label) as server:
+            _, selection, _ = run_objective(search(calls), tmp_path / str(calls), server.base_url)
+        assert told in " ".join(selection.spent["sst2"]), selection.spent
 
 
 @pytest.mark.usefixtures("lone_rank")

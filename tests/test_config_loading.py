@@ -49,6 +49,30 @@ def test_a_search_without_training_needs_a_budget(write):
         assert "searches among as many untrained rewrites as calls allow" in refusal(write(training=steps))
 
 
+def test_a_run_that_neither_trains_nor_races_is_refused(write):
+    search = ("max_steps=0", "max_task_calls=500")
+    assert "nothing is trained and nothing is raced" in refusal(write(), *search, "race_share=0")
+    load_config(write(), [*search, "race_share=0.5"])
+    load_config(write(), ["race_share=0"])
+
+
+@pytest.mark.parametrize(
+    ("meta", "told"),
+    [
+        ("", "`meta_instruction` is empty"),
+        (" \n", "`meta_instruction` is empty"),
+        ("{instruction}{instruction}", "`meta_instruction` has {instruction} 2 times"),
+        ("{instruction}", None),
+    ],
+)
+def test_a_meta_instruction_says_something_and_has_one_place(write, meta, told):
+    path = write(rollout={"meta_instruction": meta})
+    if told is None:
+        load_config(path)
+    else:
+        assert told in refusal(path)
+
+
 def test_unknown_key_names_the_nearest(write):  # case system-001
     message = refusal(write(training={"learning_rat": 1e-6}))
     assert "training.learning_rat: unknown key" in message
@@ -144,10 +168,16 @@ def test_not_json(tmp_path, text):
     assert str(path) in message
 
 
-def test_file_without_an_object(tmp_path):
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [("[1]", "a list"), ("null", "null"), ("5", "a number"), ("0.5", "a number"), ("true", "true"), ('"a"', "a text")],
+)
+def test_file_without_an_object(tmp_path, text, kind):
     path = tmp_path / "config.json"
-    path.write_text("[1]", encoding="utf-8")
-    assert "one JSON object" in refusal(path)
+    path.write_text(text, encoding="utf-8")
+    message = refusal(path)
+    assert f"the file holds {kind}; the rule is one JSON object of sections" in message
+    assert "configs/" in message
 
 
 def test_repeated_key_is_refused(tmp_path):
@@ -367,6 +397,12 @@ def test_a_file_nested_too_deeply_or_with_an_endless_number_is_refused(tmp_path,
     path = tmp_path / "config.json"
     path.write_text(text, encoding="utf-8")
     assert "not JSON that can be read" in refusal(path)
+
+
+@pytest.mark.parametrize("given", [f"max_steps={10**23}", f"seed={2**63}", "num_train_epochs=1e300"])
+def test_a_number_that_nothing_could_count_to_is_refused(write, given):
+    steps = ["max_steps=null"] if given.startswith("num_train_epochs") else []
+    assert "the rule: Input should be less than or equal to" in refusal(write(), *steps, given)
 
 
 def test_a_set_value_nested_too_deeply_is_refused(write):

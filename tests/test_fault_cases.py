@@ -323,7 +323,7 @@ def test_no_argument_fault_prints_a_key(
     ("name", "content", "told"),
     [
         ("a.csv", "text,label,text\na,b,c\n", "the column 'text' stands twice"),
-        ("a.csv", 'text,label\na,b\n"c,d\n', "row 2 is no CSV"),
+        ("a.csv", 'text,label\na,b\n"c,d\n', "row 2 is no CSV .from line 3.: a cell opens .*double the quotes"),
         ("a.jsonl", '{"a": 1}\n{"a": ' + "9" * 5000 + "}\n", "line 2 is not JSON"),
         ("a.jsonl", '{"a": 1}\n' + "[" * 100_000, "line 2 is not JSON"),
         ("a.jsonl", '{"a": 1, "a": 2}\n', "line 1 .*'a' stands twice"),

@@ -8,6 +8,7 @@ import urllib.request
 import warnings
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from scripts.benchmarks.optimizers import main
 from scripts.benchmarks.optimizers_own import run_command
 from scripts.benchmarks.optimizers_peers import mipro_trials
 from scripts.benchmarks.optimizers_table import crossed_gain, print_table
+from tests.fault_server import FaultServer, Reply, completion
 from tests.launching import with_settings
 
 PEERS = {"gepa": ("gepa",), "mipro": ("dspy", "optuna")}
@@ -137,6 +139,26 @@ def test_the_table_of_a_file_needs_no_server_and_other_rows_do_not_come_into_it(
     ):
         with pytest.raises(UserError, match=told):
             main([*nobody, *given])
+
+
+@pytest.mark.parametrize("logprobs", [{}, {"logprobs": None}, {"logprobs": {"content": []}}])
+def test_without_log_probabilities_a_label_bias_is_left_out_or_where_it_was_asked_for_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], logprobs: dict[str, Any]
+) -> None:
+    def right_label(body: dict[str, Any], tried: int) -> Reply:
+        return Reply(body=completion("positive", **logprobs))
+
+    flags = ["--task", "sentiment", "--model", "task", "--seeds", "1", "2", "--test-rows", "4", "--dev-size", "8"]
+    with FaultServer(right_label) as server:
+        flags += ["--base-urls", server.base_url, "--methods"]
+        main([*flags, "best_of_k@20", "best_of_k@40", "--out", str(tmp_path / "not")])
+        told = capsys.readouterr().out
+        assert told.count("label bias") == told.count("the label bias, which was not asked for, is left out") == 1
+        assert "gives no log-probabilities" in told
+        assert "| best_of_k@40 | 2 |" in told
+        with pytest.raises(UserError, match=r"(?s)2 of 4 runs failed:\nlabel_bias@20 seed 1: .*no log-probabilities"):
+            main([*flags, "best_of_k@20", "label_bias@20", "--out", str(tmp_path / "asked")])
+        assert "| best_of_k@20 | 2 |" in capsys.readouterr().out
 
 
 def requests_served(base_url: str) -> float:

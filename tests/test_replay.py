@@ -9,6 +9,7 @@ import pytest
 from prewrite.errors import UserError
 from prewrite.tasks import TASKS
 from prewrite.tasks.loading import load_examples
+from scripts.benchmarks.false_wins import main as false_wins
 from scripts.benchmarks.false_wins import simulate
 from scripts.benchmarks.replay import Table, by_label, examples_seen, flat, judged, load, main, race, spread
 
@@ -96,3 +97,14 @@ def test_a_simulated_run_too_small_to_train_races_untrained_rewrites_as_a_real_o
 def test_a_simulated_run_of_several_races_spends_no_more_than_its_budget() -> None:
     _, _, calls = simulate("inherits", 1500, 200, 2, 0.8, 0)
     assert 1000 < calls <= 1500
+
+
+def test_a_simulation_whose_calls_pay_for_no_race_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    few = ["--runs", "1", "--dev-size", "60", "--worlds", "equal", "--calls"]
+    with pytest.raises(UserError, match=r"--calls 3 pays for no race: give 22 at least"):
+        false_wins([*few, "3"])
+    with pytest.raises(UserError, match=r"budget.max_task_calls: given 0"):
+        false_wins([*few, "0"])
+    assert capsys.readouterr().out == "", "a table of nothing"
+    false_wins([*few, "22"])
+    assert "| equal | 1 |" in capsys.readouterr().out

@@ -62,6 +62,7 @@ def test_utf8_is_read_whatever_the_locale_says(tmp_path):
         ("rows.csv", "a,b\n", "0 rows"),
         ("rows.jsonl", '{"a": 1}\n{"a": \n{"a": 2}\n', "line 2 is not JSON"),
         ("rows.jsonl", '{"a": 1}\n[1]\n', "line 2 is a list"),
+        ("rows.jsonl", '{"a": 1}\nnull\n', "line 2 is null. Every line must be a JSON object"),
         ("rows.jsonl", b'{"a": "caf\xe9"}\n', "byte 10 is not UTF-8"),
         ("rows.csv", "a,b\n1,2,3\n", "row 1 .*more cells"),
         ("rows.parquet", "no parquet", "not a parquet file"),
@@ -132,7 +133,7 @@ def test_instruction_rows_are_the_same_from_every_form(tmp_path):
 
 
 def test_a_folder_that_is_no_saved_data_set_and_one_of_splits_are_told(tmp_path):
-    with pytest.raises(UserError, match="not a folder that datasets' save_to_disk wrote"):
+    with pytest.raises(UserError, match=r"not a folder that datasets' save_to_disk wrote .*Give the path of a \.jsonl"):
         read_rows(tmp_path)
     one = datasets.Dataset.from_list([{"a": 1}])
     datasets.DatasetDict({"train": one, "test": one}).save_to_disk(str(tmp_path / "both"))

@@ -93,10 +93,10 @@ def test_a_word_for_a_bool_is_refused(tmp_path):
         ("- " * 30000 + "x", "nested more than 20 deep"),
         ("[" * 20000, "nested more than 20 deep"),
         ("{a: " * 20000, "nested more than 20 deep"),
-        ("", "holds a NoneType; the rule is one mapping of sections"),
-        ("# nothing\n", "holds a NoneType"),
+        ("", "holds null; the rule is one mapping of sections, as policy: ...: begin with a copy of a file in"),
+        ("# nothing\n", "holds null"),
         ("- a\n- b", "holds a list"),
-        ("just words", "holds a str"),
+        ("just words", "holds a text"),
     ],
 )
 def test_hostile_and_broken_files_get_one_message(tmp_path, text, said):

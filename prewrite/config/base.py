@@ -5,8 +5,9 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-Positive = Annotated[int, Field(ge=1)]
-Count = Annotated[int, Field(ge=0)]
+MOST = 2**63 - 1  # of a whole number: what generators, servers and trackers hold in 64 bits
+Positive = Annotated[int, Field(ge=1, le=MOST)]
+Count = Annotated[int, Field(ge=0, le=MOST)]
 Share = Annotated[float, Field(gt=0, le=1)]
 NonNegative = Annotated[float, Field(ge=0)]
 Word = Annotated[str, Field(min_length=1)]

@@ -16,7 +16,7 @@ from prewrite.config.stages import StageSettings
 from prewrite.config.yaml_file import read_yaml
 from prewrite.errors import UserError
 from prewrite.secrets import shown
-from prewrite.writing import HALVES, has_half_character
+from prewrite.writing import HALVES, has_half_character, kind_of
 
 S = TypeVar("S", bound=Section)
 
@@ -54,8 +54,11 @@ def read_settings(path: str | Path) -> dict[str, Any]:
         what, fault = ("YAML", "") if is_yaml else ("JSON", _comma_too_many(text, error))
         raise UserError(f"config {path}: not {what} that can be read ({error}){fault}") from error
     if not isinstance(data, dict):
-        rule = "mapping" if is_yaml else "JSON object"
-        raise UserError(f"config {path}: the file holds a {type(data).__name__}; the rule is one {rule} of sections")
+        rule, example = ("mapping", "policy: ...") if is_yaml else ("JSON object", '{"policy": {...}, ...}')
+        raise UserError(
+            f"config {path}: the file holds {kind_of(data)}; the rule is one {rule} of sections, as {example}: begin "
+            "with a copy of a file in configs/"
+        )
     return data
 
 

@@ -61,5 +61,12 @@ class RolloutSettings(Section):
     """ranks that share one vLLM engine, for policies that do not fit one GPU twice"""
 
     def faults(self) -> Iterator[str]:
+        if not self.meta_instruction.strip():
+            yield (
+                "`meta_instruction` is empty, and the policy would not be told what to do; write one, leave it out "
+                f"for the default one, or give {PLACE} alone to send the instruction as it is"
+            )
+        if (times := self.meta_instruction.count(PLACE)) > 1:
+            yield f"`meta_instruction` has {PLACE} {times} times; the instruction stands there once: keep one of them"
         if self.context_share and not (self.context_tried or self.context_failures):
             yield "context_share with context_tried 0 and context_failures 0 shows nothing: give one, or no share"

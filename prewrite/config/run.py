@@ -92,6 +92,11 @@ class Config(Section):
             yield "task_model.model is empty; give the name that the endpoint serves, or a folder or hub name"
         if self.asks_task_model and not self.training.takes_steps and not self.budget.has_limit:
             yield "no steps: that searches among as many untrained rewrites as calls allow: give budget.max_task_calls"
+        if self.asks_task_model and not self.training.takes_steps and self.selection.race_share == 0:
+            yield (
+                "no steps with selection.race_share=0: nothing is trained and nothing is raced, so that nothing is "
+                "found; give steps, or leave race_share out"
+            )
         if self.training.early_stopping_patience is not None and not self.selection.eval_steps:
             yield "early_stopping_patience counts looks, and selection.eval_steps is 0: give eval_steps"
         if self.policy.offload_optimizer and self.policy.zero_stage == 1:

@@ -16,7 +16,7 @@ class TrainingSettings(Section):
     among the untrained policy's rewrites"""
     num_stage_steps: Count | None = None
     """optimizer steps of each stage; in place of max_steps"""
-    num_train_epochs: Annotated[float, Field(gt=0)] | None = None
+    num_train_epochs: Annotated[float, Field(gt=0, le=1e9)] | None = None
     """passes over the instruction rows of each stage, in SFT over its rows; in place of max_steps"""
     per_device_train_batch_size: Positive = 8
     """rollouts, in SFT rows, of one forward and backward (micro-batch) on one device"""

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from prewrite.errors import UserError
 from prewrite.types import InstructionRow
-from prewrite.writing import has_half_character
+from prewrite.writing import has_half_character, kind_of
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +25,10 @@ Rows = TypeVar("Rows", bound=Sequence[Any])
 _LONGEST_CELL = 2**31 - 1
 _EXACT_FLOATS = 2**53
 _FAULTS_TOLD = 12
+_UNCLOSED = (
+    'a cell opens with a quote (") that nothing closes: a quoted cell ends with one, and a quote in it is doubled '
+    '(""); close it, or double the quotes in it'
+)
 _BRACED = re.compile(r"\{\s*([A-Za-z_]\w*)\s*\}")
 
 
@@ -198,7 +202,7 @@ def _read_jsonl(path: Path) -> list[tuple[int, dict[str, Any]]]:
             reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
             raise UserError(f"{path}: line {number} is not JSON ({reason}). Every line must be an object.") from error
         if not isinstance(row, dict):
-            raise UserError(f"{path}: line {number} is a {type(row).__name__}. Every line must be a JSON object.")
+            raise UserError(f"{path}: line {number} is {kind_of(row)}. Every line must be a JSON object.")
         rows.append((number, row))
     return rows
 
@@ -228,7 +232,8 @@ def _read_csv(path: Path) -> list[tuple[int, dict[str, Any]]]:
             rows.append((line, row))
             line = reader.line_num + 1
     except (csv.Error, ValueError) as error:
-        raise UserError(f"{path}: row {len(rows) + 1} is no CSV (from line {line}): {error}.") from error
+        fault = _UNCLOSED if str(error) == "unexpected end of data" else error
+        raise UserError(f"{path}: row {len(rows) + 1} is no CSV (from line {line}): {fault}.") from error
     return rows
 
 
@@ -251,7 +256,8 @@ def _read_saved(path: Path) -> list[dict[str, Any]]:
         saved = datasets.load_from_disk(str(path))
     except Exception as error:  # a folder of other things, or damaged: whatever datasets and pyarrow make of it
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-        raise UserError(f"{path}: not a folder that datasets' save_to_disk wrote ({reason}).") from error
+        way_out = "Give the path of a .jsonl, .csv or .parquet file, or of such a folder."
+        raise UserError(f"{path}: not a folder that datasets' save_to_disk wrote ({reason}). {way_out}") from error
     if isinstance(saved, datasets.DatasetDict):
         splits = [str(name) for name in saved]
         way_out = f"give the folder of one, as {path / splits[0]}"

@@ -17,7 +17,7 @@ from prewrite.training.engines import Engines, reset_model
 from prewrite.training.loop import Loop
 from prewrite.training.objectives.base import Objective
 from prewrite.training.objectives.budget import Budget
-from prewrite.training.objectives.call_plan import outlook
+from prewrite.training.objectives.call_plan import outlook, refuse_no_race
 from prewrite.training.objectives.held_out import HeldOutQuestions
 from prewrite.training.objectives.requests import Requests
 from prewrite.training.objectives.rewrite import Rewrite
@@ -102,7 +102,8 @@ def load_stages(config: Config, tokenizer: Any) -> Sequence[AnyStage]:
     if config.method == "sft":
         return [load_sft_stage(config, tokenizer)]
     stages, loaded = [], {}
-    for number, own in enumerate(stage_configs(config)):
+    configs = stage_configs(config)
+    for number, own in enumerate(configs):
         if own.objective == "solve":
             stages.append(SolveStage(number, own, load_solve_data(own, tokenizer)))
             continue
@@ -110,6 +111,7 @@ def load_stages(config: Config, tokenizer: Any) -> Sequence[AnyStage]:
         data = loaded[read_from] = loaded.get(read_from) or load_rewrite_data(own)
         if own.data.too_long == "drop":
             data = _without_long_rows(data, own, tokenizer)
+        refuse_no_race(own, data, len(configs))
         held_out_requests = build_requests(data.held_out_rows, tokenizer, own.rollout)
         brings_instructions = bool(config.stages) and config.stages[number].brings_instructions
         requests = Requests(own, data.rows, tokenizer)

@@ -19,13 +19,22 @@ from pathlib import Path
 from typing import Any
 
 from prewrite.config import Config
+from prewrite.config.loading import validated
+from prewrite.errors import UserError
 from prewrite.tasks import get_task
 from prewrite.training.objectives.base import weighted_rewards
-from prewrite.training.objectives.call_plan import num_races, race_calls, race_reserve
+from prewrite.training.objectives.call_plan import (
+    least_for_race,
+    num_races,
+    pays_for_race,
+    race_calls,
+    race_reserve,
+)
 from prewrite.training.objectives.rewrite_data import RewriteData
 from prewrite.training.objectives.selection import Selection
 from prewrite.training.progress import Progress
 from prewrite.types import Answer, Call, Example, InstructionRow, Rollout, Sample, Verdict
+from scripts.benchmarks.asking import exit_code
 
 INITIAL, BASE, GAIN = "Initial", 0.6, 0.05
 WORLDS = ("equal", "initial_best", "gain", "inherits")
@@ -97,12 +106,10 @@ def quantile(chance: float) -> float:
     return 1 - (2 * small * large * (1 - chance)) ** 0.5
 
 
-def simulate(
-    world_name: str, calls: int, dev_size: int, races: int, race_share: float | None, seed: int
-) -> tuple[bool, float, int]:
-    """(whether a win was claimed, the true gain of what was chosen, calls paid) of one whole run."""
-    world = World(world_name, seed)
-    config = Config.model_validate(
+def setup(calls: int, dev_size: int, races: int, race_share: float | None, seed: int = 0) -> tuple[Config, RewriteData]:
+    """What a run is given: the settings and its rows."""
+    config = validated(
+        Config,
         {
             "seed": seed,
             "policy": {"model": "none"},
@@ -112,7 +119,8 @@ def simulate(
             "training": {"max_steps": 1000},
             "selection": {"num_races": races, "num_parents": 4, "race_share": race_share},
             "budget": {"max_task_calls": calls},
-        }
+        },
+        "a run of --calls, --races and --race-share",
     )
     row = InstructionRow(INITIAL, "sst2")
     train, dev = (
@@ -122,6 +130,16 @@ def simulate(
     data = RewriteData(
         [row], [row], {"sst2": get_task("sst2")}, weighted_rewards(config.reward), {"sst2": train}, {"sst2": dev}
     )
+    return config, data
+
+
+def simulate(
+    world_name: str, calls: int, dev_size: int, races: int, race_share: float | None, seed: int
+) -> tuple[bool, float, int]:
+    """(whether a win was claimed, the true gain of what was chosen, calls paid) of one whole run."""
+    world = World(world_name, seed)
+    config, data = setup(calls, dev_size, races, race_share, seed)
+    (row,), train = data.rows, data.train["sst2"]
     selection = Selection(config, data, world, world, Progress())  # type: ignore[arg-type]  # a journal by shape alone
     selection.evaluate_initial(0)
     per_step, step, rng = GROUPS * GROUP_SIZE * EXAMPLES, 0, random.Random(seed)
@@ -181,6 +199,9 @@ def main(given: Sequence[str] | None = None) -> None:
     arguments = parser.parse_args(given)
     if arguments.runs < 1:
         parser.error("--runs: at least 1")
+    config, data = setup(arguments.calls, arguments.dev_size, arguments.races, arguments.race_share)
+    if not pays_for_race(config, data, arguments.calls):
+        raise UserError(f"--calls {arguments.calls} pays for no race: give {least_for_race(config, data)} at least")
     print("| world | runs | wins claimed | mean true gain of the chosen, points | calls, at most |")
     print("| --- | --- | --- | --- | --- |")
     for name in arguments.worlds:
@@ -193,4 +214,4 @@ def main(given: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_code(main))

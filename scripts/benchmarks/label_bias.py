@@ -1,9 +1,10 @@
 """What a label bias alone is worth: the initial instruction, each label's score shifted by a constant fitted on train.
 
 A label's score is the log-probability that a forced choice begins with a piece of text that begins this label only:
-from there on the label is decided, so this is the forced choice's own distribution, at one call a row. The constants,
-and one scale, are those of the greatest likelihood of the train rows' golds; the scale is divided out again. Batch
-calibration (arXiv 2309.17249) shifts the scores in the same way, without golds.
+from there on the label is decided, so this is the forced choice's own distribution, at one call a row. The endpoint has
+to give log-probabilities (`logprobs`, `top_logprobs`). The constants, and one scale, are those of the greatest
+likelihood of the train rows' golds; the scale is divided out again. Batch calibration (arXiv 2309.17249) shifts the
+scores in the same way, without golds.
 Legend: N rows, L labels.
 """
 
@@ -96,10 +97,12 @@ async def _first_pieces(bodies: Sequence[Any], urls: Sequence[str], concurrency:
         url = f"{urls[number % len(urls)].rstrip('/')}/chat/completions"
         async with slots, session.post(url, json=body) as reply:
             text = await reply.text()
-        if reply.status != 200:
-            raise UserError(f"label_bias: {url} does not give log-probabilities: {text[:300]}")
-        first = json.loads(text)["choices"][0]["logprobs"]["content"][0]
-        return {piece["token"]: piece["logprob"] for piece in first["top_logprobs"]}
+        try:
+            first = json.loads(text)["choices"][0]["logprobs"]["content"][0]
+            return {piece["token"]: piece["logprob"] for piece in first["top_logprobs"]}
+        except (ValueError, LookupError, TypeError) as error:
+            rule = f"{url} gives no log-probabilities (logprobs, top_logprobs), which it needs, as vLLM's server does"
+            raise UserError(f"label_bias: {rule}; it said {' '.join(text[:300].split())}") from error
 
     async with aiohttp.ClientSession(**limits) as session:
         return await asyncio.gather(*(one(number, body) for number, body in enumerate(bodies)))

@@ -10,7 +10,8 @@ A method is a name, @, the calls to the task model that it may pay:
   train rows, and the better half by all of its rows goes on.
 - gepa (PyPI: gepa) and mipro (PyPI: dspy, optuna): with their own defaults; the model itself is their proposer.
 - label_bias: no method, but what a win may be: the initial instruction with a constant for each label, fitted on as
-  many calls. A classification task has it beside every budget, asked for or not.
+  many calls. A classification task has it beside every budget, asked for or not; it needs an endpoint that gives
+  log-probabilities, and is left out where it was not asked for and there are none.
 Writes `optimizers-<task>.jsonl`: one record a run as soon as it ends, one a test pass; what is there is not run again.
 `--table` prints what the file says and asks nothing.
 """
@@ -85,7 +86,7 @@ class HeadToHead:
         for text in (self.task.default_instruction, BY_HAND.get(self.task.name)):
             if text is not None:
                 self._test(text)
-        jobs = [(method, seed) for method in _with_bias(self.task, arguments.methods) for seed in arguments.seeds]
+        jobs = [(method, seed) for method in self._methods() for seed in arguments.seeds]
         # A run of ours has a model to train; a peer waits for one answer at a time; the others fill the servers alone.
         at_once = {RUNS: arguments.side_by_side, PEERS: len(jobs), ("best_of_k", "label_bias"): 1}
         pools = {names: ThreadPoolExecutor(number) for names, number in at_once.items()}
@@ -98,6 +99,20 @@ class HeadToHead:
         faults = [fault for job in started if (fault := job.result())]
         if faults:
             raise UserError(f"{len(faults)} of {len(jobs)} runs failed:\n" + "\n".join(faults))
+
+    def _methods(self) -> list[str]:
+        """Those asked for, and in a forced choice the label bias at each of their budgets, where it can be had."""
+        asked = self.arguments.methods
+        methods = _with_bias(self.task, asked)
+        added = [(method, seed) for method in methods if method not in asked for seed in self.arguments.seeds]
+        if all(self._record(method, seed) for method, seed in added):
+            return methods
+        try:
+            _ = self._test_scores
+        except UserError as error:
+            print(f"{self.task.name}: the label bias, which was not asked for, is left out: {error}", flush=True)
+            return asked
+        return methods
 
     def _run(self, method: str, seed: int) -> str:
         """Runs a method and tests its instruction; returns why it failed, or ""."""

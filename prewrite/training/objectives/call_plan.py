@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from prewrite.config import Config
 from prewrite.engine.spending import Spending
+from prewrite.errors import UserError
 from prewrite.evaluation.statistics import paired_power
 from prewrite.training.objectives.race import plan_race, race_cost, races_paid_for
 from prewrite.training.objectives.rewrite_data import RewriteData
@@ -137,21 +138,27 @@ def _training(config: Config, data: RewriteData, steps: int, world_size: int) ->
     updates, every = config.updates_per_generation() * config.training.num_iterations, config.selection.eval_steps
     batch = config.rollouts_per_generation(world_size) * calls_each(config, data)
     most, look = config.budget.max_task_calls, look_calls(config, data)
-    looks = _initial_calls(config, data) + (look if config.selection.num_sampled else 0)
-    batches = step = 0
+    first = _first_looks(config, data)
+    kept = 0 if most is None else reserve(config, data, most)
 
-    def is_over() -> bool:
-        spent = looks + batches * batch
-        return step >= steps or (most is not None and spent + batch + reserve(config, data, most) > most)
+    def looks_before(batches: int) -> int:
+        """Calls of the looks before the last of so many batches: a batch has one at most, whatever it passes."""
+        passed = max(0, batches - 1)
+        return first + look * (min(passed, passed * updates // every) if every else 0)
 
-    over = is_over()
-    while not over:
-        before, step = step, min(step + updates, steps)
-        batches += 1
-        over = is_over()
-        if over or (every and step // every > before // every):
-            looks += look
-    return batches, looks
+    def is_over(batches: int) -> bool:
+        spent = looks_before(batches) + batches * batch
+        return batches * updates >= steps or (most is not None and spent + batch + kept > most)
+
+    least, enough = 0, -(-steps // updates)
+    while least < enough:  # the first number of batches after which training is over
+        middle = (least + enough) // 2
+        least, enough = (least, middle) if is_over(middle) else (middle + 1, enough)
+    return least, looks_before(least) + (look if least else 0)
+
+
+def _first_looks(config: Config, data: RewriteData) -> int:
+    return _initial_calls(config, data) + (look_calls(config, data) if config.selection.num_sampled else 0)
 
 
 def _expected_race(config: Config, data: RewriteData, calls: int) -> int:
@@ -169,13 +176,46 @@ def num_races(config: Config, data: RewriteData, answers: int) -> int:
     return races_paid_for(answers // max(1, len(data.rows)), config.selection.num_races, beside=1)
 
 
+def refuse_no_race(config: Config, data: RewriteData, stages: int = 1) -> None:
+    """UserError where a stage trains nothing and its share of the calls pays for no race. stages: of the run."""
+    given = config.budget.max_task_calls
+    if config.training.takes_steps or given is None or not data.dev or pays_for_race(config, data, given):
+        return
+    of_each = f", shared out among {stages} stages," if stages > 1 else ""
+    raise UserError(
+        f"budget.max_task_calls {given * stages}{of_each} pays for no race, and with no steps nothing is trained: in "
+        "a race of a row two rewrites and the initial instruction answer 6 examples each, beside a first question, a "
+        f"look and the test; give max_task_calls {least_for_race(config, data) * stages} at least, or steps"
+    )
+
+
+def least_for_race(config: Config, data: RewriteData) -> int:
+    """The fewest calls for which `pays_for_race` holds."""
+    short, enough = 0, 1
+    while not pays_for_race(config, data, enough):
+        short, enough = enough, 2 * enough
+    while enough - short > 1:
+        middle = (short + enough) // 2
+        short, enough = (short, middle) if pays_for_race(config, data, middle) else (middle, enough)
+    return enough
+
+
+def pays_for_race(config: Config, data: RewriteData, most: int) -> bool:
+    """Whether so many calls pay, by the plan and without training, for a race of each row."""
+    budget = config.budget.model_copy(update={"max_task_calls": most})
+    config = config.model_copy(update={"budget": budget})
+    asked = max(1, len(config.task_model.base_urls)) + _first_looks(config, data)  # a first question an endpoint
+    answers = race_calls(config, data, most, asked) // config.task_model.samples_per_query
+    return bool(plan_race(answers // len(data.rows), AS_MANY, 1, beside=1))
+
+
 def outlook(config: Config, data: RewriteData, steps: int, world_size: int) -> str:
     """What will be spent, in words, before the first call."""
     parts, limit = planned(config, data, steps, world_size), config.budget.max_task_calls
     lines = ["task calls by plan   expected      at most"]
     lines += [f"  {part.name:<12}{part.expected:>15,}{part.most:>13,}" for part in parts]
     if limit is not None:
-        lines.append(f"  budget.max_task_calls {limit:,}, retries included, is the limit of all")
+        lines.append(f"  budget.max_task_calls {limit:,}, the first question and retries included, is the limit of all")
     if not data.dev:
         return "\n".join(lines)
     if steps and not parts[0].expected:

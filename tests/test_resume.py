@@ -1,10 +1,13 @@
 """Checkpoints and --resume: what is whole is gone on from, exactly; what is not is passed over, in words."""
 
+import errno
+import fcntl
 import json
 import os
 import resource
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,13 +25,14 @@ from prewrite.engine.agreement import data_hashes
 from prewrite.engine.distributed import World
 from prewrite.errors import UserError
 from prewrite.reporting.journal import ANSWERS, Journal
+from prewrite.reporting.run_lock import only_run_in
 from prewrite.training.checkpoint import MANIFEST, facts_of, newest_whole
 from prewrite.training.resume import go_back
 from prewrite.training.saving import _drop_old, _faults_told
 from prewrite.training.stopping import Stopping
 from prewrite.types import InstructionRow
 from tests.fault_server import FaultServer
-from tests.launching import SMALL, finish, with_settings
+from tests.launching import SMALL, finish, start, train_here, with_settings
 from tests.loaded import start_loaded
 from tests.test_train import a_label, read_lines
 from tests.three_stages import check_stages, three_stages
@@ -63,6 +67,10 @@ def make_run(tmp_path: Path, *steps: int, ranks: int = 1) -> tuple[Path, Any]:
         journal.write_dev({"step": step})
         make_checkpoint(journal.folder, step, ranks)
     return journal.folder, config
+
+
+def contents(folder: Path, names: str = "*") -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob(names) if path.is_file()}
 
 
 def flip(path: Path) -> None:
@@ -187,6 +195,55 @@ def test_a_run_is_gone_on_with_or_set_aside_but_never_written_over(tmp_path: Pat
         assert read_lines(run / "metrics.jsonl") == [{"step": 7 + number}]
     assert read_lines(tmp_path / "run.old-1" / "metrics.jsonl") == [{"step": 2}]
     assert read_lines(tmp_path / "run.old-2" / "metrics.jsonl") == [{"step": 8}]
+
+
+HOLDER = """
+import os, sys, time
+from pathlib import Path
+from prewrite.reporting.run_lock import only_run_in
+with only_run_in(Path(sys.argv[1])):
+    if os.fork():
+        print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("how", ["--resume", "--overwrite"])
+def test_a_second_run_in_the_folder_is_refused_while_the_first_lives(
+    tmp_path: Path, how: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first is killed by SIGKILL, and a process that it forked lives on."""
+
+    def second() -> str:
+        settings = (f"output_dir={tmp_path}", "run_name=run", "base_url=http://127.0.0.1:9/v1", "max_retries=0")
+        assert train_here(*SMALL, *with_settings(*settings), how) == 2
+        return capsys.readouterr().err
+
+    run, _ = make_run(tmp_path, 2)
+    before = contents(tmp_path)
+    first = start([sys.executable, "-c", HOLDER, str(run)])
+    try:
+        assert first.stdout is not None
+        assert first.stdout.readline() == "held\n"
+        told = second()
+        assert f"run folder {run}: another run (process {first.pid} on host " in told
+        assert "Traceback" not in told
+        assert contents(tmp_path) == before | contents(tmp_path, ".run.lock")
+        first.kill()
+        first.wait()
+        assert "writes to it" not in second()
+    finally:
+        os.killpg(first.pid, signal.SIGKILL)
+        first.communicate()
+
+
+def test_where_the_file_system_knows_no_locks_the_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "lockf", refuse)
+    with only_run_in(tmp_path / "run"):
+        make_run(tmp_path, 2)
 
 
 def test_settings_that_decide_what_is_learned_cannot_change_in_the_middle(tmp_path: Path) -> None:

@@ -25,6 +25,11 @@ _LINES = ("metrics.jsonl", "log.jsonl", "dev.jsonl")  # a folder with none of th
 _WAY_OUT = "make room or put its rights in order, then go on with --resume"
 
 
+def run_folder(config: Config) -> Path:
+    """Where a run writes, as a path that holds on every rank."""
+    return Path(config.output_dir, config.run_name).absolute()
+
+
 class Journal:
     """Writes a run folder; rank 0 alone has one. Each line is flushed, so a killed run leaves a readable folder."""
 
@@ -33,7 +38,7 @@ class Journal:
 
         overwrite: an earlier run is set aside. Raises UserError.
         """
-        self.folder = Path(config.output_dir, config.run_name).absolute()  # one that holds on every rank
+        self.folder = run_folder(config)
         self.best: Mapping[str, Any] = {}
         self.row_names: Mapping[InstructionRow, str] = {}  # as dev.jsonl and best.json call them
         self._tracking = config.tracking

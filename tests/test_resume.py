@@ -143,6 +143,39 @@ def test_without_a_checkpoint_the_run_starts_at_step_0_and_the_old_lines_are_kep
     assert (run / ANSWERS).read_text() == "paid for", "they are not asked again"
 
 
+@pytest.mark.parametrize("last", range(5))
+def test_a_start_at_step_0_that_is_killed_anywhere_loses_no_answer(
+    tmp_path: Path, last: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """last: renames that are done before the kill, of five in all, the journal's own write of config.json first."""
+
+    class Killed(BaseException):
+        pass
+
+    def replace_or_die(*paths: Any) -> None:
+        if len(done) == last:
+            raise Killed
+        done.append(rename(*paths))
+
+    run, config = make_run(tmp_path, 2)
+    shutil.rmtree(run / "checkpoints")
+    (run / ANSWERS).write_text("paid for")
+    done: list[None] = []
+    rename = os.replace
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", replace_or_die)
+        with pytest.raises(Killed):
+            go_back(Journal(config, "resume"), config, ALONE, DATA)
+    with pytest.raises(UserError, match="already holds a run"):
+        Journal(config)
+    journal = Journal(config, "resume")
+    assert go_back(journal, config, ALONE, DATA) is None
+    assert (run / ANSWERS).read_text() == "paid for"
+    assert not journal.has_lines
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "run.old-1"]
+    assert read_lines(tmp_path / "run.old-1" / "metrics.jsonl") == [{"step": 2}]
+
+
 def test_where_every_checkpoint_is_broken_nothing_is_touched(tmp_path: Path) -> None:
     run, config = make_run(tmp_path, 2)
     flip(run / "checkpoints" / "step_000002" / "progress.json")

@@ -43,7 +43,9 @@ class Journal:
         self.row_names: Mapping[InstructionRow, str] = {}  # as dev.jsonl and best.json call them
         self._tracking = config.tracking
         self._trackers: list[Tracker] = []
+        self._draft = self.folder.with_name(f".{self.folder.name}.part")  # of a folder to start over in
         with self._faults_told("set output_dir and run_name"):
+            self._end_start_over()
             if self.holds_run and start == "overwrite":
                 self.set_aside()
             if self.holds_run and start == "new":
@@ -53,7 +55,7 @@ class Journal:
                 )
             if self.holds_run:
                 refuse_changes(load_config(self.folder / "config.json"), config, f"run folder {self.folder}")
-            self._open(config)
+            _open(config, self.folder)
 
     @property
     def holds_run(self) -> bool:
@@ -74,10 +76,21 @@ class Journal:
         return target
 
     def start_over(self, config: Config) -> None:
-        """Sets the run aside and opens a folder in its place that has its answers alone."""
-        earlier = self.set_aside()
-        self._open(config)
-        if (answers := earlier / ANSWERS).exists():
+        """Sets the run aside and opens a folder in its place that has its answers alone.
+
+        Killed anywhere, it leaves the answers where `_end_start_over` finds them.
+        """
+        with self._faults_told():
+            _open(config, self._draft)
+            if (answers := self.folder / ANSWERS).exists():
+                os.replace(answers, self._draft / ANSWERS)
+            self.set_aside()
+            os.replace(self._draft, self.folder)
+
+    def _end_start_over(self) -> None:
+        if self._draft.exists() and not self.folder.exists():  # the run was set aside
+            os.replace(self._draft, self.folder)
+        elif (answers := self._draft / ANSWERS).exists():
             os.replace(answers, self.folder / ANSWERS)
 
     def sizes(self) -> dict[str, int]:
@@ -95,10 +108,6 @@ class Journal:
                 if (self.folder / name).exists():
                     os.truncate(self.folder / name, size)
             (self.folder / "totals.json").unlink(missing_ok=True)
-
-    def _open(self, config: Config) -> None:
-        (self.folder / "checkpoints").mkdir(parents=True, exist_ok=True)
-        write_whole(self.folder / "config.json", dump_config(config))
 
     def open_trackers(self, config: Config, *, resumed: bool) -> None:
         """Starts what mirrors this folder from now on. Raises UserError."""
@@ -203,6 +212,11 @@ class Journal:
             yield
         except OSError as error:
             raise UserError(f"run folder {self.folder}: cannot be written ({error}); {way_out}") from error
+
+
+def _open(config: Config, folder: Path) -> None:
+    (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+    write_whole(folder / "config.json", dump_config(config))
 
 
 def _json(value: Any, indent: int | None = None) -> str:

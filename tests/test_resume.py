@@ -123,9 +123,27 @@ def test_lines_after_the_checkpoint_are_taken_out_and_half_a_line_too(tmp_path: 
 def test_lines_that_the_checkpoint_knows_and_the_folder_lacks_are_told(tmp_path: Path) -> None:
     run, config = make_run(tmp_path, 2)
     (run / "dev.jsonl").write_text("")
-    with pytest.raises(UserError, match=r"dev\.jsonl has 0 bytes"):
+    (run / ANSWERS).write_text("paid for")
+    with pytest.raises(UserError, match=r"dev\.jsonl has 0 bytes.* move .*/run/checkpoints elsewhere"):
         go_back(Journal(config, "resume"), config, ALONE, DATA)
     assert read_lines(run / "metrics.jsonl"), "nothing is cut before all is checked"
+    (run / "checkpoints").rename(tmp_path / "elsewhere")
+    assert go_back(Journal(config, "resume"), config, ALONE, DATA) is None, "as the message says"
+    assert (run / ANSWERS).read_text() == "paid for"
+
+
+@pytest.mark.parametrize("content", [None, b"", b'{"seed": 1', b"\xff", b"[]", b'{"no_setting": 1}'])
+def test_a_run_folder_whose_config_cannot_be_read_is_told_as_its_own(tmp_path: Path, content: bytes | None) -> None:
+    run, config = make_run(tmp_path, 2)
+    (run / "config.json").unlink()
+    if content is not None:
+        (run / "config.json").write_bytes(content)
+    with pytest.raises(UserError, match=r"(?s)run folder .*/run: its own config\.json.* put it back") as told:
+        Journal(config, "resume")
+    assert "see configs/" not in str(told.value)
+    assert not content or (run / "config.json").read_bytes() == content
+    (run / "config.json").write_bytes(Path(CONFIG).read_bytes())
+    Journal(config, "resume")  # as the message says
 
 
 def test_without_a_checkpoint_the_run_starts_at_step_0_and_the_old_lines_are_kept(

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import json
+import logging
 import math
 import os
 import sys
@@ -17,6 +18,8 @@ from prewrite.errors import UserError
 from prewrite.reporting.trackers import Tracker, open_trackers
 from prewrite.types import InstructionRow, Rollout, Row
 from prewrite.writing import HALVES, write_whole
+
+logger = logging.getLogger(__name__)
 
 Start = Literal["new", "resume", "overwrite"]
 ANSWERS = "answers.jsonl"  # written by `prewrite.engine.answers`
@@ -54,8 +57,18 @@ class Journal:
                     "(--resume), set it aside (--overwrite), or give another name (--set run_name=...)"
                 )
             if self.holds_run:
-                refuse_changes(load_config(self.folder / "config.json"), config, f"run folder {self.folder}")
+                refuse_changes(self._began_with(), config, f"run folder {self.folder}")
             _open(config, self.folder)
+
+    def _began_with(self) -> Config:
+        try:
+            return load_config(self.folder / "config.json")
+        except UserError as error:
+            raise UserError(
+                f"run folder {self.folder}: its own config.json, the settings that the run began with, cannot be read "
+                f"({error.__cause__ or error}); --resume needs it: put it back as it was (a JSON config of the same "
+                "settings does too), or set this run aside (--overwrite)"
+            ) from error
 
     @property
     def holds_run(self) -> bool:
@@ -102,7 +115,11 @@ class Journal:
         """Takes out every line that came after `sizes`, and what an end of the run wrote. UserError where one lacks."""
         for name, size in self.sizes().items():
             if size < sizes[name]:
-                raise UserError(f"{self.folder / name} has {size} bytes, and had {sizes[name]} at the checkpoint")
+                raise UserError(
+                    f"{self.folder / name} has {size} bytes, and had {sizes[name]} at the checkpoint: put it back as "
+                    f"it was, or move {self.folder / 'checkpoints'} elsewhere: --resume then starts at step 0, and "
+                    "what the task model answered is not paid for again"
+                )
         with self._faults_told():
             for name, size in sizes.items():
                 if (self.folder / name).exists():
@@ -184,12 +201,19 @@ class Journal:
     def write_wins_losses(self, duels: Sequence[Mapping[str, Any]]) -> None:
         """An object a row and place (test, race), into wins_losses.jsonl: where best and initial instruction differ.
 
-        Rows of earlier stages that these do not have stay in it.
+        Rows of earlier stages that these do not have stay in it; lines that cannot be read do not, which is told.
         """
         path, rows = self.folder / "wins_losses.jsonl", {duel["row"] for duel in duels}
         with self._faults_told():
-            known = path.read_text(encoding="utf-8").split("\n") if path.is_file() else []
-            kept = [line for line in known if line and json.loads(line)["row"] not in rows]
+            kept, num_damaged = [], 0
+            for line in path.read_bytes().split(b"\n") if path.is_file() else ():
+                try:
+                    if line and json.loads(line)["row"] not in rows:
+                        kept.append(line.decode())
+                except (ValueError, LookupError, TypeError, RecursionError):
+                    num_damaged += 1
+            if num_damaged:
+                logger.warning("%s: lines that cannot be read are left out: %d", path, num_damaged)
             write_whole(path, "".join(line + "\n" for line in [*kept, *map(_json, duels)]))
 
     def write_totals(self, totals: Mapping[str, Any]) -> None:

@@ -53,6 +53,8 @@ def make_checkpoint(run: Path, step: int, ranks: int = 1, score: float | None = 
     (folder / "state.json").write_text(json.dumps(state))
     (folder / "progress.json").write_text(json.dumps({"step": step}))
     (folder / "best.json").write_text(json.dumps({"step": step}))
+    for rank in range(ranks):
+        (folder / f"rank_{rank:05d}.pt").write_bytes(b"of the rank")
     files = {path.name: facts_of(path) for path in sorted(folder.iterdir())}
     (folder / MANIFEST).write_text(json.dumps(files))
     return folder
@@ -67,6 +69,14 @@ def make_run(tmp_path: Path, *steps: int, ranks: int = 1) -> tuple[Path, Any]:
         journal.write_dev({"step": step})
         make_checkpoint(journal.folder, step, ranks)
     return journal.folder, config
+
+
+def forget(folder: Path, *names: str) -> None:
+    """Takes files out of a checkpoint and out of its manifest; without a name all of them out of the manifest."""
+    for name in names:
+        (folder / name).unlink()
+    files = json.loads((folder / MANIFEST).read_text()) if names else {}
+    (folder / MANIFEST).write_text(json.dumps({name: facts for name, facts in files.items() if name not in names}))
 
 
 def contents(folder: Path, names: str = "*") -> dict[Path, bytes]:
@@ -87,6 +97,10 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "manifest flipped": lambda folder: flip(folder / MANIFEST),
     "manifest missing": lambda folder: (folder / MANIFEST).unlink(),
     "manifest emptied": lambda folder: (folder / MANIFEST).write_bytes(b""),
+    "manifest of nothing": forget,
+    "without state": lambda folder: forget(folder, "state.json"),
+    "without progress": lambda folder: forget(folder, "progress.json"),
+    "without a rank": lambda folder: forget(folder, "rank_00000.pt"),
 }
 
 

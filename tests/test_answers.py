@@ -98,7 +98,7 @@ def test_what_nothing_wants_any_more_is_counted_once_as_much_was_had(tmp_path: P
         b'{"key": 7}\n',
         b"\n",
         b"[" * 100_000 + b"\n",
-        b'{"key": "00", "rank": 0, "text": "a", "finish_reason": null, "tokens": [1e999, 2]}\n',
+        b"[" * 100 + b"\n" + b"\0" * 100,
     ],
 )
 def test_half_a_line_costs_its_own_answer_alone(tmp_path: Path, tail: bytes) -> None:
@@ -124,6 +124,37 @@ def test_a_line_without_a_text_is_no_answer(tmp_path: Path) -> None:
         with model(server, path) as one:
             assert one.ask(calls("a"))[0].text == "a"
         assert [query_of(body) for body in server.bodies] == ["a", "a"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("key", value) for value in (7, "zz", "\ud83d", None)),
+        *(("rank", value) for value in ("0", 0.0, -1, None, False)),
+        *(("text", value) for value in (7, ["a"], None)),
+        *(("finish_reason", value) for value in ({"why": "stop"}, "because", 1, True)),
+        *(("tokens", value) for value in ([1e300, -5], [10, -2], [10], [10, 2, 1], "12", {"a": 1, "b": 2}, 7, None)),
+        *(("tokens", value) for value in (["10", "2"], [10, True], [10.5, 2], [10, 10**400], [float("inf"), 2])),
+        *(("choice_logprobs", value) for value in (-0.5, ["-0.5"], [True], [0.5], [float("nan")], [-float("inf")])),
+        *(("choice_logprobs", value) for value in ("", {"a": 1}, {})),
+    ],
+)
+def test_a_line_with_a_field_of_another_kind_is_asked_again_and_told(
+    tmp_path: Path, field: str, value: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "answers.jsonl"
+    with FaultServer() as server:
+        with model(server, path) as one:
+            one.ask(calls("a", "b"))
+        first, second = lines(path)
+        path.write_text(json.dumps({**first, field: value}) + "\n{\n\n" + json.dumps(second) + "\n")
+        with model(server, path, rank=1, ranks=2):
+            assert not caplog.text
+        with model(server, path) as one:
+            assert [answer.text for answer in one.ask(calls("a", "b"))] == ["a", "b"]
+        assert caplog.messages == [f"{path}: 2 lines cannot be read, and what stood there is asked again"]
+        assert len(server.bodies) == 3
+        assert one.stats.prompt_tokens == 20
 
 
 def test_each_rank_has_its_own_answers_and_fewer_ranks_have_them_all(tmp_path: Path) -> None:

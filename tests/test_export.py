@@ -29,6 +29,8 @@ def run_of(tmp_path: Path, model: str, *, both_heads: bool = False) -> Path:
         weights["lm_head.weight"] = weights["model.embed_tokens.weight"].clone()
         save_file(weights, checkpoint / "model.safetensors", metadata={"format": "pt"})
     (checkpoint / "state.json").write_text(json.dumps({"step": 3, "ranks": 1, "lines": {}, "score": None, "data": {}}))
+    (checkpoint / "progress.json").write_text("{}")
+    (checkpoint / "rank_00000.pt").write_bytes(b"of the training")
     files = {path.name: facts_of(path) for path in sorted(checkpoint.iterdir())}
     (checkpoint / MANIFEST).write_text(json.dumps(files))
     settings = {"policy": {"model": "some-org/base-model"}, "task_model": {"model": "task"}, "run_name": "sst2 <b>"}

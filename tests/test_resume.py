@@ -1,10 +1,14 @@
 """Checkpoints and --resume: what is whole is gone on from, exactly; what is not is passed over, in words."""
 
+import errno
+import fcntl
 import json
 import os
 import resource
 import shutil
 import signal
+import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,13 +26,14 @@ from prewrite.engine.agreement import data_hashes
 from prewrite.engine.distributed import World
 from prewrite.errors import UserError
 from prewrite.reporting.journal import ANSWERS, Journal
+from prewrite.reporting.run_lock import only_run_in
 from prewrite.training.checkpoint import MANIFEST, facts_of, newest_whole
 from prewrite.training.resume import go_back
 from prewrite.training.saving import _drop_old, _faults_told
 from prewrite.training.stopping import Stopping
 from prewrite.types import InstructionRow
 from tests.fault_server import FaultServer
-from tests.launching import SMALL, finish, with_settings
+from tests.launching import SMALL, finish, start, train_here, with_settings
 from tests.loaded import start_loaded
 from tests.test_train import a_label, read_lines
 from tests.three_stages import check_stages, three_stages
@@ -49,6 +54,8 @@ def make_checkpoint(run: Path, step: int, ranks: int = 1, score: float | None = 
     (folder / "state.json").write_text(json.dumps(state))
     (folder / "progress.json").write_text(json.dumps({"step": step}))
     (folder / "best.json").write_text(json.dumps({"step": step}))
+    for rank in range(ranks):
+        (folder / f"rank_{rank:05d}.pt").write_bytes(b"of the rank")
     files = {path.name: facts_of(path) for path in sorted(folder.iterdir())}
     (folder / MANIFEST).write_text(json.dumps(files))
     return folder
@@ -65,6 +72,18 @@ def make_run(tmp_path: Path, *steps: int, ranks: int = 1) -> tuple[Path, Any]:
     return journal.folder, config
 
 
+def forget(folder: Path, *names: str) -> None:
+    """Takes files out of a checkpoint and out of its manifest; without a name all of them out of the manifest."""
+    for name in names:
+        (folder / name).unlink()
+    files = json.loads((folder / MANIFEST).read_text()) if names else {}
+    (folder / MANIFEST).write_text(json.dumps({name: facts for name, facts in files.items() if name not in names}))
+
+
+def contents(folder: Path, names: str = "*") -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob(names) if path.is_file()}
+
+
 def flip(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
@@ -79,6 +98,10 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "manifest flipped": lambda folder: flip(folder / MANIFEST),
     "manifest missing": lambda folder: (folder / MANIFEST).unlink(),
     "manifest emptied": lambda folder: (folder / MANIFEST).write_bytes(b""),
+    "manifest of nothing": forget,
+    "without state": lambda folder: forget(folder, "state.json"),
+    "without progress": lambda folder: forget(folder, "progress.json"),
+    "without a rank": lambda folder: forget(folder, "rank_00000.pt"),
 }
 
 
@@ -115,9 +138,27 @@ def test_lines_after_the_checkpoint_are_taken_out_and_half_a_line_too(tmp_path: 
 def test_lines_that_the_checkpoint_knows_and_the_folder_lacks_are_told(tmp_path: Path) -> None:
     run, config = make_run(tmp_path, 2)
     (run / "dev.jsonl").write_text("")
-    with pytest.raises(UserError, match=r"dev\.jsonl has 0 bytes"):
+    (run / ANSWERS).write_text("paid for")
+    with pytest.raises(UserError, match=r"dev\.jsonl has 0 bytes.* move .*/run/checkpoints elsewhere"):
         go_back(Journal(config, "resume"), config, ALONE, DATA)
     assert read_lines(run / "metrics.jsonl"), "nothing is cut before all is checked"
+    (run / "checkpoints").rename(tmp_path / "elsewhere")
+    assert go_back(Journal(config, "resume"), config, ALONE, DATA) is None, "as the message says"
+    assert (run / ANSWERS).read_text() == "paid for"
+
+
+@pytest.mark.parametrize("content", [None, b"", b'{"seed": 1', b"\xff", b"[]", b'{"no_setting": 1}'])
+def test_a_run_folder_whose_config_cannot_be_read_is_told_as_its_own(tmp_path: Path, content: bytes | None) -> None:
+    run, config = make_run(tmp_path, 2)
+    (run / "config.json").unlink()
+    if content is not None:
+        (run / "config.json").write_bytes(content)
+    with pytest.raises(UserError, match=r"(?s)run folder .*/run: its own config\.json.* put it back") as told:
+        Journal(config, "resume")
+    assert "see configs/" not in str(told.value)
+    assert not content or (run / "config.json").read_bytes() == content
+    (run / "config.json").write_bytes(Path(CONFIG).read_bytes())
+    Journal(config, "resume")  # as the message says
 
 
 def test_without_a_checkpoint_the_run_starts_at_step_0_and_the_old_lines_are_kept(
@@ -133,6 +174,39 @@ def test_without_a_checkpoint_the_run_starts_at_step_0_and_the_old_lines_are_kep
     assert not (run / "metrics.jsonl").exists()
     assert (run / "config.json").exists()
     assert (run / ANSWERS).read_text() == "paid for", "they are not asked again"
+
+
+@pytest.mark.parametrize("last", range(5))
+def test_a_start_at_step_0_that_is_killed_anywhere_loses_no_answer(
+    tmp_path: Path, last: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """last: renames that are done before the kill, of five in all, the journal's own write of config.json first."""
+
+    class Killed(BaseException):
+        pass
+
+    def replace_or_die(*paths: Any) -> None:
+        if len(done) == last:
+            raise Killed
+        done.append(rename(*paths))
+
+    run, config = make_run(tmp_path, 2)
+    shutil.rmtree(run / "checkpoints")
+    (run / ANSWERS).write_text("paid for")
+    done: list[None] = []
+    rename = os.replace
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", replace_or_die)
+        with pytest.raises(Killed):
+            go_back(Journal(config, "resume"), config, ALONE, DATA)
+    with pytest.raises(UserError, match="already holds a run"):
+        Journal(config)
+    journal = Journal(config, "resume")
+    assert go_back(journal, config, ALONE, DATA) is None
+    assert (run / ANSWERS).read_text() == "paid for"
+    assert not journal.has_lines
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "run.old-1"]
+    assert read_lines(tmp_path / "run.old-1" / "metrics.jsonl") == [{"step": 2}]
 
 
 def test_where_every_checkpoint_is_broken_nothing_is_touched(tmp_path: Path) -> None:
@@ -187,6 +261,73 @@ def test_a_run_is_gone_on_with_or_set_aside_but_never_written_over(tmp_path: Pat
         assert read_lines(run / "metrics.jsonl") == [{"step": 7 + number}]
     assert read_lines(tmp_path / "run.old-1" / "metrics.jsonl") == [{"step": 2}]
     assert read_lines(tmp_path / "run.old-2" / "metrics.jsonl") == [{"step": 8}]
+
+
+HOLDER = """
+import os, sys, time
+from pathlib import Path
+from prewrite.reporting.run_lock import only_run_in
+with only_run_in(Path(sys.argv[1])):
+    if os.fork():
+        print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("how", ["--resume", "--overwrite"])
+def test_a_second_run_in_the_folder_is_refused_while_the_first_lives(
+    tmp_path: Path, how: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first is killed by SIGKILL, and a process that it forked lives on."""
+    monkeypatch.setattr("prewrite.training.engines.OUTLIVED", 1)
+
+    def second() -> str:
+        settings = (f"output_dir={tmp_path}", "run_name=run", "base_url=http://127.0.0.1:9/v1", "max_retries=0")
+        assert train_here(*SMALL, *with_settings(*settings), how) == 2
+        return capsys.readouterr().err
+
+    run, _ = make_run(tmp_path, 2)
+    before = contents(tmp_path)
+    first = start([sys.executable, "-c", HOLDER, str(run)])
+    try:
+        assert first.stdout is not None
+        assert first.stdout.readline() == "held\n"
+        told = second()
+        assert f"run folder {run}: another run (process {first.pid} on host " in told
+        assert "Traceback" not in told
+        assert contents(tmp_path) == before | contents(tmp_path, ".run.lock")
+        first.kill()
+        first.wait()
+        assert "writes to it" not in second()
+    finally:
+        os.killpg(first.pid, signal.SIGKILL)
+        first.communicate()
+
+
+def test_a_run_that_goes_on_waits_for_a_rank_that_outlives_its_launcher(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = start([sys.executable, "-c", HOLDER, str(tmp_path / "run")])
+    assert first.stdout is not None
+    assert first.stdout.readline() == "held\n"
+    ends = threading.Timer(1.5, os.killpg, (first.pid, signal.SIGKILL))
+    ends.start()
+    try:
+        with only_run_in(tmp_path / "run", patience=60):
+            assert first.poll() is not None
+        assert "waiting 60 seconds for its end" in capsys.readouterr().out
+    finally:
+        ends.join()
+        first.communicate()
+
+
+def test_where_the_file_system_knows_no_locks_the_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "lockf", refuse)
+    with only_run_in(tmp_path / "run"):
+        make_run(tmp_path, 2)
 
 
 def test_settings_that_decide_what_is_learned_cannot_change_in_the_middle(tmp_path: Path) -> None:

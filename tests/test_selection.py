@@ -474,3 +474,13 @@ def test_wins_and_losses_say_where_best_and_initial_differ(journal: Journal) -> 
     (line, *_) = [line for line in lines(journal, "race") if line["rewrite"] == best["instruction"]]
     assert len(line["examples"]) == len(line["verdicts"]) == line["n"]
     assert first["example_id"] in line["examples"]
+
+
+def test_damaged_wins_and_losses_are_left_out_and_told(journal: Journal, caplog: pytest.LogCaptureFixture) -> None:
+    path = journal.folder / "wins_losses.jsonl"
+    damaged = [b'{"row": "a", "wh', b"\xff", b"7", b"[]", b"{}", b'{"row": ["a"]}', b"[" * 100_000]
+    path.write_bytes(b"\n".join([b'{"row": "b"}', *damaged, '{"row": "\u2028"}'.encode(), b'{"row": "a"}', b""]))
+    journal.write_wins_losses([{"row": "a", "where": "test"}])
+    kept = [json.loads(line) for line in path.read_bytes().split(b"\n") if line]
+    assert kept == [{"row": "b"}, {"row": "\u2028"}, {"row": "a", "where": "test"}]
+    assert f"{path}: lines that cannot be read are left out: {len(damaged)}" in caplog.text

@@ -8,6 +8,8 @@ again, for with the calls of others in its cache it would count less than a run 
 import contextlib
 import fcntl
 import json
+import logging
+import math
 import os
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -17,7 +19,10 @@ from typing import Any
 from prewrite.errors import UserError
 from prewrite.types import Answer
 
+logger = logging.getLogger(__name__)
+
 _CACHED = 200_000
+_MOST = 1e15  # tokens, as what reads an endpoint's reply has them
 
 
 class Answers:
@@ -35,7 +40,8 @@ class Answers:
         self._file: int | None = None
 
     def open(self, path: Path, *, rank: int, ranks: int, counted_bytes: int = 0) -> None:
-        """Reads what is in the file, and appends to it from now on. Raises UserError where it cannot be read.
+        """Reads what is in the file, and appends to it from now on; lines that are no answers are told by rank 0.
+        Raises UserError where the file cannot be read.
 
         rank, ranks: lines of ranks that are no longer there are shared out. counted_bytes: the file's size at the
         checkpoint that the run goes on from; what came later is in no count yet.
@@ -43,7 +49,12 @@ class Answers:
         self._path, self._rank = path, rank
         with self._faults_told():
             self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
-            for place, key, asker, answer in _lines(path):
+            num_damaged = 0
+            for place, line in _lines(path):
+                if (read := _read(line)) is None:
+                    num_damaged += 1
+                    continue
+                key, asker, answer = read
                 if asker % ranks != rank:
                     continue
                 self._cache[key] = answer
@@ -52,6 +63,9 @@ class Answers:
             size = os.fstat(self._file).st_size
             if size and os.pread(self._file, 1, size - 1) != b"\n":  # killed in the middle of a line
                 os.write(self._file, b"\n")
+        if num_damaged and rank == 0:
+            lines = "1 line" if num_damaged == 1 else f"{num_damaged} lines"
+            logger.warning("%s: %s cannot be read, and what stood there is asked again", path, lines)
         self._most_cached = _CACHED + len(self._cache)  # what was read may all be wanted, and not at once
         self._unwanted = set(self._uncounted)
         self._num_kept = len(self._uncounted)
@@ -141,18 +155,31 @@ def _append(file: int, line: bytes) -> None:
             fcntl.lockf(file, fcntl.LOCK_UN)
 
 
-def _lines(path: Path) -> Iterator[tuple[int, bytes, int, Answer]]:
-    """(place in the file, key, rank, answer) of each line that is whole; what is not will be asked again."""
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """(place in the file, line) of each line with something in it."""
     place = 0
     with path.open("rb") as file:
         for line in file:
-            with contextlib.suppress(ValueError, LookupError, TypeError, OverflowError, RecursionError):
-                said = json.loads(line)
-                tokens_in, tokens_out = map(int, said["tokens"])
-                if not isinstance(said["text"], str):
-                    raise TypeError("it has no text")
-                likely = said.get("choice_logprobs")
-                likely = None if likely is None else tuple(map(float, likely))
-                answer = Answer(said["text"], None, said["finish_reason"], tokens_in, tokens_out, likely)
-                yield place, bytes.fromhex(said["key"]), int(said["rank"]), answer
+            if line != b"\n":
+                yield place, line
             place += len(line)
+
+
+def _read(line: bytes) -> tuple[bytes, int, Answer] | None:
+    """(key, rank, answer) of a line as `Answers.add` writes it; None where it is another, half or damaged."""
+    with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
+        said = json.loads(line)
+        tokens_in, tokens_out = said["tokens"]  # of strings or a mapping they are no numbers
+        likely = said.get("choice_logprobs")
+        is_one = (
+            isinstance(said["text"], str)
+            and said["finish_reason"] in (None, "stop", "length")
+            and all(type(number) is int and 0 <= number < _MOST for number in (said["rank"], tokens_in, tokens_out))
+            and isinstance(likely, list | None)
+            and all(type(one) is float and -math.inf < one <= 0 for one in likely or ())
+        )
+        if is_one:
+            likely = None if likely is None else tuple(likely)
+            answer = Answer(said["text"], None, said["finish_reason"], tokens_in, tokens_out, likely)
+            return bytes.fromhex(said["key"]), said["rank"], answer
+    return None

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import json
+import logging
 import math
 import os
 import sys
@@ -19,11 +20,18 @@ from prewrite.reporting.written import WRITTEN
 from prewrite.types import InstructionRow, Rollout, Row
 from prewrite.writing import HALVES, write_whole
 
+logger = logging.getLogger(__name__)
+
 Start = Literal["new", "resume", "overwrite"]
 ANSWERS = "answers.jsonl"  # written by `prewrite.engine.answers`
 
 _LINES = ("metrics.jsonl", "log.jsonl", "dev.jsonl")  # a folder with none of them is a start that failed
 _WAY_OUT = "make room or put its rights in order, then go on with --resume"
+
+
+def run_folder(config: Config) -> Path:
+    """Where a run writes, as a path that holds on every rank."""
+    return Path(config.output_dir, config.run_name).absolute()
 
 
 class Journal:
@@ -34,12 +42,14 @@ class Journal:
 
         overwrite: an earlier run is set aside. Raises UserError.
         """
-        self.folder = Path(config.output_dir, config.run_name).absolute()  # one that holds on every rank
+        self.folder = run_folder(config)
         self.best: Mapping[str, Any] = {}
         self.row_names: Mapping[InstructionRow, str] = {}  # as dev.jsonl and best.json call them
         self._tracking = config.tracking
         self._trackers: list[Tracker] = []
+        self._draft = self.folder.with_name(f".{self.folder.name}.part")  # of a folder to start over in
         with self._faults_told("set output_dir and run_name"):
+            self._end_start_over()
             if self.holds_run and start == "overwrite":
                 self.set_aside()
             if self.holds_run and start == "new":
@@ -48,8 +58,18 @@ class Journal:
                     "(--resume), set it aside (--overwrite), or give another name (--set run_name=...)"
                 )
             if self.holds_run:
-                refuse_changes(load_config(self.folder / "config.json"), config, f"run folder {self.folder}")
-            self._open(config)
+                refuse_changes(self._began_with(), config, f"run folder {self.folder}")
+            _open(config, self.folder)
+
+    def _began_with(self) -> Config:
+        try:
+            return load_config(self.folder / "config.json")
+        except UserError as error:
+            raise UserError(
+                f"run folder {self.folder}: its own config.json, the settings that the run began with, cannot be read "
+                f"({error.__cause__ or error}); --resume needs it: put it back as it was (a JSON config of the same "
+                "settings does too), or set this run aside (--overwrite)"
+            ) from error
 
     @property
     def holds_run(self) -> bool:
@@ -70,12 +90,21 @@ class Journal:
         return target
 
     def start_over(self, config: Config) -> None:
-        """Sets the run aside and opens a folder in its place that has its answers, and what was asked with them."""
-        earlier = self.set_aside()
-        self._open(config)
-        for name in (ANSWERS, WRITTEN):
-            if (earlier / name).exists():
-                os.replace(earlier / name, self.folder / name)
+        """Sets the run aside and opens a folder in its place that has its answers, and what was asked with them.
+
+        Killed anywhere, it leaves those where `_end_start_over` finds them.
+        """
+        with self._faults_told():
+            _open(config, self._draft)
+            _move_kept(self.folder, self._draft)
+            self.set_aside()
+            os.replace(self._draft, self.folder)
+
+    def _end_start_over(self) -> None:
+        if self._draft.exists() and not self.folder.exists():  # the run was set aside
+            os.replace(self._draft, self.folder)
+        elif self._draft.exists():
+            _move_kept(self._draft, self.folder)
 
     def sizes(self) -> dict[str, int]:
         """The bytes of each file of lines: what `cut_back` cuts to."""
@@ -86,16 +115,16 @@ class Journal:
         """Takes out every line that came after `sizes`, and what an end of the run wrote. UserError where one lacks."""
         for name, size in self.sizes().items():
             if size < sizes[name]:
-                raise UserError(f"{self.folder / name} has {size} bytes, and had {sizes[name]} at the checkpoint")
+                raise UserError(
+                    f"{self.folder / name} has {size} bytes, and had {sizes[name]} at the checkpoint: put it back as "
+                    f"it was, or move {self.folder / 'checkpoints'} elsewhere: --resume then starts at step 0, and "
+                    "what the task model answered is not paid for again"
+                )
         with self._faults_told():
             for name, size in sizes.items():
                 if (self.folder / name).exists():
                     os.truncate(self.folder / name, size)
             (self.folder / "totals.json").unlink(missing_ok=True)
-
-    def _open(self, config: Config) -> None:
-        (self.folder / "checkpoints").mkdir(parents=True, exist_ok=True)
-        write_whole(self.folder / "config.json", dump_config(config))
 
     def open_trackers(self, config: Config, *, resumed: bool) -> None:
         """Starts what mirrors this folder from now on. Raises UserError."""
@@ -172,12 +201,19 @@ class Journal:
     def write_wins_losses(self, duels: Sequence[Mapping[str, Any]]) -> None:
         """An object a row and place (test, race), into wins_losses.jsonl: where best and initial instruction differ.
 
-        Rows of earlier stages that these do not have stay in it.
+        Rows of earlier stages that these do not have stay in it; lines that cannot be read do not, which is told.
         """
         path, rows = self.folder / "wins_losses.jsonl", {duel["row"] for duel in duels}
         with self._faults_told():
-            known = path.read_text(encoding="utf-8").split("\n") if path.is_file() else []
-            kept = [line for line in known if line and json.loads(line)["row"] not in rows]
+            kept, num_damaged = [], 0
+            for line in path.read_bytes().split(b"\n") if path.is_file() else ():
+                try:
+                    if line and json.loads(line)["row"] not in rows:
+                        kept.append(line.decode())
+                except (ValueError, LookupError, TypeError, RecursionError):
+                    num_damaged += 1
+            if num_damaged:
+                logger.warning("%s: lines that cannot be read are left out: %d", path, num_damaged)
             write_whole(path, "".join(line + "\n" for line in [*kept, *map(_json, duels)]))
 
     def write_totals(self, totals: Mapping[str, Any]) -> None:
@@ -200,6 +236,17 @@ class Journal:
             yield
         except OSError as error:
             raise UserError(f"run folder {self.folder}: cannot be written ({error}); {way_out}") from error
+
+
+def _open(config: Config, folder: Path) -> None:
+    (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+    write_whole(folder / "config.json", dump_config(config))
+
+
+def _move_kept(folder: Path, into: Path) -> None:
+    for name in (WRITTEN, ANSWERS):
+        if (folder / name).exists():
+            os.replace(folder / name, into / name)
 
 
 def _json(value: Any, indent: int | None = None) -> str:

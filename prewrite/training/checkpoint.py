@@ -19,7 +19,7 @@ import torch
 from prewrite.engine.distributed import World
 from prewrite.training.progress import Progress
 
-MANIFEST, REFERENCE = "manifest.json", "reference"
+MANIFEST, REFERENCE, STATE, PROGRESS = "manifest.json", "reference", "state.json", "progress.json"
 _CHUNK_BYTES = 1 << 24
 
 
@@ -38,15 +38,15 @@ class Checkpoint:
     @classmethod
     def read(cls, folder: Path) -> "Checkpoint":
         """The checkpoint that stands in a folder, which is whole (`fault`)."""
-        return cls(folder, **json.loads((folder / "state.json").read_text()))
+        return cls(folder, **json.loads((folder / STATE).read_text()))
 
     def progress(self) -> Progress:
         """The progress record."""
-        return Progress.from_json((self.folder / "progress.json").read_bytes())
+        return Progress.from_json((self.folder / PROGRESS).read_bytes())
 
     def rank_state(self, world: World) -> dict[str, Any]:
         """What this rank saved for itself."""
-        return torch.load(self.folder / rank_file(world), map_location="cpu", weights_only=True)
+        return torch.load(self.folder / rank_file(world.rank), map_location="cpu", weights_only=True)
 
 
 def newest_whole(folder: Path) -> tuple[Checkpoint | None, dict[Path, str]]:
@@ -60,7 +60,7 @@ def newest_whole(folder: Path) -> tuple[Checkpoint | None, dict[Path, str]]:
 
 
 def fault(folder: Path) -> str | None:
-    """What is wrong with a checkpoint; None = every file is as the manifest says."""
+    """What is wrong with a checkpoint; None = its manifest names what a run needs, and all is as it says."""
     try:
         files = json.loads((folder / MANIFEST).read_text())
         for name, facts in files.items():
@@ -69,6 +69,11 @@ def fault(folder: Path) -> str | None:
                 return f"{name} has {size} bytes, and had {facts['size']}"
             if facts_of(folder / name) != facts:
                 return f"{name} has other contents than were written"
+        needed = [STATE, PROGRESS]
+        if STATE in files:
+            needed += map(rank_file, range(Checkpoint.read(folder).ranks))
+        if missing := [name for name in needed if name not in files]:
+            return f"{MANIFEST} does not name {', '.join(missing)}"
     except (OSError, ValueError, AttributeError, KeyError, TypeError, RecursionError) as error:
         return f"{type(error).__name__}: {error}"
     return None
@@ -99,9 +104,9 @@ def all_in(folder: Path) -> list[Path]:
     return sorted(folder.glob("step_*"), reverse=True)
 
 
-def rank_file(world: World) -> str:
-    """The name of this rank's own file."""
-    return f"rank_{world.rank:05d}.pt"
+def rank_file(rank: int) -> str:
+    """The name of a rank's own file."""
+    return f"rank_{rank:05d}.pt"
 
 
 def facts_of(path: Path) -> dict[str, Any]:

@@ -23,7 +23,8 @@ from prewrite.engine.sampler import Sampler
 from prewrite.engine.task_model import TaskModel
 from prewrite.engine.task_server import TaskServer
 from prewrite.errors import UserError
-from prewrite.reporting.journal import ANSWERS, Journal, Start
+from prewrite.reporting.journal import ANSWERS, Journal, Start, run_folder
+from prewrite.reporting.run_lock import OUTLIVED, only_run_in
 from prewrite.training.checkpoint import REFERENCE, Checkpoint
 from prewrite.training.resume import go_back
 
@@ -64,6 +65,9 @@ def open_engines(
     """
     with full_memory_told(), contextlib.ExitStack() as stack:
         with distributed.together("making the run folder"):
+            if world.is_main:
+                patience = OUTLIVED if start == "resume" else 0
+                stack.enter_context(only_run_in(run_folder(config), patience))
             journal = Journal(config, start) if world.is_main else None
             checkpoint = None
             if journal is not None and start == "resume":

@@ -20,11 +20,12 @@ def go_back(journal: Journal, config: Config, world: World, data: Mapping[str, s
     """
     folder = journal.folder / "checkpoints"
     checkpoint, broken = newest_whole(folder)
+    paid = "what the task model answered is not paid for again"
     told = "".join(f"\n  - {path.name}: {wrong}" for path, wrong in broken.items())
     if checkpoint is None and broken:
-        raise UserError(f"run folder {journal.folder}: no checkpoint is whole{told}\nStart anew with --overwrite")
+        way_out = f"Move {folder} elsewhere: --resume then starts at step 0, and {paid}"
+        raise UserError(f"run folder {journal.folder}: no checkpoint is whole{told}\n{way_out}")
     if checkpoint is None:
-        paid = "what the task model answered is not paid for again"
         print(f"--resume: {journal.folder} has no checkpoint: the run starts at step 0; {paid}", flush=True)
         if journal.has_lines:
             journal.start_over(config)

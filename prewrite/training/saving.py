@@ -17,7 +17,17 @@ from prewrite.engine.policy import Policy
 from prewrite.engine.weight_sync import trained_weights
 from prewrite.errors import RankFailure, UserError
 from prewrite.training.callbacks import Callback, TrainingState, policy_score
-from prewrite.training.checkpoint import MANIFEST, REFERENCE, Checkpoint, all_in, facts_of, generators, rank_file
+from prewrite.training.checkpoint import (
+    MANIFEST,
+    PROGRESS,
+    REFERENCE,
+    STATE,
+    Checkpoint,
+    all_in,
+    facts_of,
+    generators,
+    rank_file,
+)
 from prewrite.training.engines import Engines
 from prewrite.training.progress import Progress
 from prewrite.types import Rollout
@@ -76,17 +86,17 @@ def _write(draft: Path, config: Config, engines: Engines, progress: Progress, sc
     hashes: dict[str, Any] = {}
     with distributed.together("writing a checkpoint"), _faults_told(draft):
         own = {"optimizer": engines.policy.optimizer_state(), "task_model": engines.task_model.state()}
-        torch.save(own | {"generators": generators(world)}, draft / rank_file(world))
-        hashes[rank_file(world)] = facts_of(draft / rank_file(world))
+        torch.save(own | {"generators": generators(world)}, draft / rank_file(world.rank))
+        hashes[rank_file(world.rank)] = facts_of(draft / rank_file(world.rank))
         if journal is not None:
             if moving is not None:
                 moving.save(draft / REFERENCE, reference)
             engines.policy.save(draft, weights)
             engines.tokenizer.save_pretrained(draft)
-            (draft / "progress.json").write_bytes(progress.to_json())
+            (draft / PROGRESS).write_bytes(progress.to_json())
             state = {"step": progress.step, "ranks": world.size, "lines": journal.sizes(), "score": score}
             state["data"] = dict(engines.data)
-            (draft / "state.json").write_text(json.dumps(state))
+            (draft / STATE).write_text(json.dumps(state))
             if (best := journal.folder / "best.json").exists():
                 shutil.copyfile(best, draft / "best.json")
     for others in distributed.gather(hashes):

@@ -107,7 +107,7 @@ class Loop(ABC):
                 console.say(summary)
             if failed := totals.get("failed_calls"):
                 of_all = f"{failed:,.0f} of {totals['task_calls']:,.0f}"
-                console.say(f"FAILED CALLS {of_all}: wrong in every estimate and test, and in no score")
+                console.say(f"FAILED CALLS {of_all}: against a rewrite in looks, races and tests, in no score")
             console.say(try_report(self.engines.journal.folder))
             console.say(f"run folder: {self.engines.journal.folder}")
         return totals

@@ -3,7 +3,6 @@
 No vLLM engine is started, and no task model is asked. The update is GRPO's own (`update.py`) with another loss.
 """
 
-import json
 import time
 from collections.abc import Sequence
 
@@ -15,6 +14,7 @@ from prewrite.algorithm.losses import PolicyLoss, StepTotals, imitation_loss
 from prewrite.config import LossSettings
 from prewrite.engine import distributed
 from prewrite.report import try_report
+from prewrite.report.folder import read_folder
 from prewrite.reporting.console import Console
 from prewrite.training.callbacks import Callback
 from prewrite.training.engines import Engines
@@ -100,8 +100,7 @@ class SFTTrainer(Loop):
         journal = self.engines.journal
         if journal is None:
             return ""
-        lines = (journal.folder / "metrics.jsonl").read_text(encoding="utf-8").split("\n")
-        losses = [loss for line in lines if line and (loss := json.loads(line).get("dev_loss")) is not None]
+        _, losses = read_folder(journal.folder).series("dev_loss")
         told = f"loss of {len(self.stage.held_out)} held-out rows: {losses[0]:.4f} before, {losses[-1]:.4f} after"
         checkpoint = journal.folder / "checkpoints" / f"step_{self.progress.step:06d}"
         if self.config.policy.lora:

@@ -1,6 +1,5 @@
 """The objective `solve`: the policy answers problems itself; its answers' own correctness and form are the reward."""
 
-import json
 import random
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -9,6 +8,7 @@ from prewrite.config import Config
 from prewrite.engine import distributed
 from prewrite.engine.distributed import World
 from prewrite.engine.sampler import Sampler
+from prewrite.report.folder import read_folder
 from prewrite.reporting.journal import Journal
 from prewrite.reporting.looks import look_table
 from prewrite.rewards import Skip
@@ -108,10 +108,7 @@ class Solve:
 
     def summary(self) -> str:
         """Every reward at every look, those before a resume included."""
-        if self.journal is None:
-            return ""
-        lines = (self.journal.folder / "dev.jsonl").read_text(encoding="utf-8").split("\n")
-        return look_table([json.loads(line) for line in lines if line])
+        return "" if self.journal is None else look_table(read_folder(self.journal.folder).dev)
 
     def _answer(self, index: int, sample: Sample) -> Sampled:
         return Sampled(sample, self.data.held_out[index].example, index, sample.text)

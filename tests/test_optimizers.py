@@ -18,6 +18,7 @@ from prewrite.config.loading import load_config
 from prewrite.engine.task_server import TaskServer
 from prewrite.errors import UserError
 from prewrite.tasks import get_task
+from prewrite.tasks.loading import load_examples
 from scripts.benchmarks.asking import Bench
 from scripts.benchmarks.label_bias import _probability, fit_bias
 from scripts.benchmarks.optimizers import main
@@ -83,7 +84,7 @@ def test_a_run_of_ours_gets_what_all_methods_share(tmp_path: Path) -> None:
     task = get_task("sentiment")
     arguments = argparse.Namespace(
         base_urls=["http://127.0.0.1:1/v1"], model="served", max_tokens=64, min_words=2, config=None,
-        set=["training.max_steps=3", "seed=99"],
+        scoring="free_text", set=["training.max_steps=3", "seed=99"],
     )  # fmt: skip
     bench = Bench(task, [], [None] * 30, None, arguments, seed=7)  # type: ignore[arg-type]  # none of it is asked
     arguments.config = Path("configs/quickstart.json")
@@ -92,7 +93,7 @@ def test_a_run_of_ours_gets_what_all_methods_share(tmp_path: Path) -> None:
     assert (config.seed, config.run_name, config.output_dir) == (7, "name", str(tmp_path))
     assert (config.data.dev_size, config.data.min_words, config.training.max_steps) == (30, 2, 2)
     assert (config.task_model.base_url, config.task_model.model) == ("http://127.0.0.1:1/v1", "served")
-    assert config.budget.max_task_calls == 500
+    assert (config.task_model.scoring, config.budget.max_task_calls) == ("free_text", 500)
 
 
 def test_the_table_says_what_a_label_bias_explains(capsys: pytest.CaptureFixture[str]) -> None:
@@ -136,9 +137,28 @@ def test_the_table_of_a_file_needs_no_server_and_other_rows_do_not_come_into_it(
         (["--test-rows", "5"], "has runs of the rows 4, and this is 5"),
         (["--test-rows", "1"], "1 test rows have no interval"),
         (["--methods", "best_of_k@0"], "20 calls at least"),
+        (["--scoring", "free_text", "--test-rows", "4"], "has runs of the scoring forced_choice, and this is free_text"),
+        (["--scoring", "free_text", "--methods", "label_bias@40"], "a label bias is one of a forced choice"),
     ):
         with pytest.raises(UserError, match=told):
             main([*nobody, *given])
+
+
+def test_free_text_is_asked_for_without_choices_and_has_no_label_bias(tmp_path: Path) -> None:
+    def in_a_sentence(body: dict[str, Any], tried: int) -> Reply:
+        return Reply(body=completion("It is positive."))
+
+    with FaultServer(in_a_sentence) as server:
+        flags = ("--task", "sentiment", "--base-urls", server.base_url, "--model", "m", "--out", str(tmp_path))
+        main([*flags, "--scoring", "free_text", "--methods", "best_of_k@20", "--seeds", "1", "--test-rows", "4"])
+    assert server.bodies
+    assert not [body for body in server.bodies if "structured_outputs" in body]
+    records = [json.loads(line) for line in (tmp_path / "optimizers-sentiment.jsonl").read_text().splitlines()]
+    assert {record["scoring"] for record in records} == {"free_text"}
+    assert {record["method"] for record in records if "method" in record} == {"best_of_k@20"}
+    golds = [example.target for example in load_examples(get_task("sentiment"), "test")[:4]]
+    marks = {record["marks"] for record in records if "tested" in record}
+    assert marks == {"".join(str(int(gold == "positive")) for gold in golds)}
 
 
 @pytest.mark.parametrize("logprobs", [{}, {"logprobs": None}, {"logprobs": {"content": []}}])

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from prewrite.asking import MINI_BATCH
 from prewrite.asking.cleaning import clean_rewrite
-from prewrite.asking.questions import Question
+from prewrite.asking.questions import Question, Scoring
 from prewrite.config import TaskModelSettings
 from prewrite.config.rollout import META_INSTRUCTION
 from prewrite.engine.task_model import TaskModel
@@ -49,6 +49,12 @@ def add_arguments(parser: argparse.ArgumentParser, *, asks: bool = True) -> None
     parser.add_argument("--model", required=asks, help="the name that they serve: task model and rewriter")
     parser.add_argument("--concurrency", type=int, default=128, help="calls under way at each endpoint (default 128)")
     parser.add_argument("--max-tokens", type=int, default=512, help="of an answer (default 512)")
+    parser.add_argument(
+        "--scoring",
+        choices=get_args(Scoring),
+        default="forced_choice",
+        help="how a classification's answer is asked for, for all (default forced_choice)",
+    )
     parser.add_argument("--seed", type=int, default=1, help="of the rows (default 1)")
     parser.add_argument("--out", type=Path, required=True, help="folder of the JSON lines; a run there is gone on with")
 
@@ -74,6 +80,7 @@ class Servers:
             concurrency=arguments.concurrency,
             timeout=300.0,
         )
+        self.scoring: Scoring = arguments.scoring
         self.models = [TaskModel(settings, base_url=url) for url in arguments.base_urls]
         self._threads = ThreadPoolExecutor(8 * len(self.models))
 
@@ -121,12 +128,12 @@ def instruction_questions(task: Task, instructions: Sequence[str], examples: Seq
 def ask_and_grade(
     servers: Servers, task: Task, instructions: Sequence[str], examples: Sequence[Example]
 ) -> list[tuple[list[Answer], tuple[Verdict, ...]]]:
-    """Answers and verdicts of each instruction, asked as a run asks: query, forced choice, the package's grading.
+    """Answers and verdicts of each instruction, asked as a run asks: query, scoring, the package's grading.
 
     All calls are under way together: many instructions on few examples fill the servers too.
     """
     questions = instruction_questions(task, instructions, examples)
-    calls = [question.calls("forced_choice") for question in questions]
+    calls = [question.calls(servers.scoring) for question in questions]
     answers = servers.ask([call for own in calls for call in own])
     n = len(examples)
     own_answers = [answers[i * n : (i + 1) * n] for i in range(len(instructions))]

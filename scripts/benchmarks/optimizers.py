@@ -75,7 +75,12 @@ class HeadToHead:
             raise UserError(f"--test-rows: {len(self.test)} test rows have no interval: at least 2")
         rows = {len(record["marks"]) for record in lines.records if "marks" in record}
         models = {record["model"] for record in lines.records if "model" in record}
-        for key, known, own in (("rows", rows, len(self.test)), ("model", models, arguments.model)):
+        scorings = {record.get("scoring", "forced_choice") for record in lines.records}
+        settled = (
+            *(("rows", rows, len(self.test)), ("model", models, arguments.model)),
+            ("scoring", scorings, arguments.scoring),
+        )
+        for key, known, own in settled:
             if others := known - {own}:
                 there = ", ".join(map(str, others))
                 raise UserError(f"{lines.path} has runs of the {key} {there}, and this is {own}: give another --out")
@@ -103,7 +108,7 @@ class HeadToHead:
     def _methods(self) -> list[str]:
         """Those asked for, and in a forced choice the label bias at each of their budgets, where it can be had."""
         asked = self.arguments.methods
-        methods = _with_bias(self.task, asked)
+        methods = _with_bias(self.task, asked) if self.arguments.scoring == "forced_choice" else asked
         added = [(method, seed) for method in methods if method not in asked for seed in self.arguments.seeds]
         if all(self._record(method, seed) for method, seed in added):
             return methods
@@ -142,7 +147,8 @@ class HeadToHead:
         servers.close()
         if "bias" in told:
             told["marks"] = biased_marks(task, self._test_scores, self.test, told["bias"])
-        told = {"method": method, "seed": seed, "model": arguments.model, "commit": commit()} | told
+        what = {"method": method, "seed": seed, "model": arguments.model, "scoring": arguments.scoring}
+        told = what | {"commit": commit()} | told
         self.lines.append(told)
         print(f"{task.name} {method} seed {seed}: {told['wire_calls']} calls, {told['seconds']} s", flush=True)
         return told
@@ -163,6 +169,7 @@ class HeadToHead:
             self.lines.append(
                 {
                     "tested": instruction,
+                    "scoring": self.arguments.scoring,
                     "rows": len(self.test),
                     "marks": as_marks(verdicts),
                     "cut": sum(answer.finish_reason == "length" for answer in answers),
@@ -197,6 +204,8 @@ def main(given: Sequence[str] | None = None) -> None:
         if name not in METHODS or not budget.isdecimal() or int(budget) < LEAST_CALLS:
             rule = f"a method is one of {', '.join(METHODS)}, @, and {LEAST_CALLS} calls at least; as gepa@2000"
             raise UserError(f"--methods {method!r}: {rule}")
+        if name == "label_bias" and arguments.scoring != "forced_choice":
+            raise UserError(f"--methods {method}: a label bias is one of a forced choice, and --scoring is free_text")
     task = get_task(arguments.task)
     if not task.labels and any(method.startswith("label_bias@") for method in arguments.methods):
         raise UserError(f"--methods label_bias: {task.name} has no labels")

@@ -72,6 +72,7 @@ def run_command(bench: Bench, budget: int, folder: Path, settings: dict[str, Any
         "task_model.base_url": urls[0] if len(urls) == 1 else urls,
         "task_model.model": arguments.model,
         "task_model.max_tokens": arguments.max_tokens,
+        "task_model.scoring": arguments.scoring,
         "budget.max_task_calls": budget,
     }
     told = [f"{key}={json.dumps(value)}" for key, value in (shared | settings).items()]

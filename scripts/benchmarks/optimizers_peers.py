@@ -1,4 +1,4 @@
-"""GEPA and DSPy's MIPROv2 as they come, on our query, forced choice and grading; the model itself proposes.
+"""GEPA and DSPy's MIPROv2 as they come, on our query, scoring and grading; the model itself proposes.
 
 Neither is a requirement of the project: `pip install gepa==0.1.4`, `pip install dspy==3.4.1 optuna`.
 """

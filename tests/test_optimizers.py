@@ -137,7 +137,10 @@ def test_the_table_of_a_file_needs_no_server_and_other_rows_do_not_come_into_it(
         (["--test-rows", "5"], "has runs of the rows 4, and this is 5"),
         (["--test-rows", "1"], "1 test rows have no interval"),
         (["--methods", "best_of_k@0"], "20 calls at least"),
-        (["--scoring", "free_text", "--test-rows", "4"], "has runs of the scoring forced_choice, and this is free_text"),
+        (
+            ["--scoring", "free_text", "--test-rows", "4"],
+            "has runs of the scoring forced_choice, and this is free_text",
+        ),
         (["--scoring", "free_text", "--methods", "label_bias@40"], "a label bias is one of a forced choice"),
     ):
         with pytest.raises(UserError, match=told):

@@ -76,11 +76,12 @@ class HeadToHead:
         rows = {len(record["marks"]) for record in lines.records if "marks" in record}
         models = {record["model"] for record in lines.records if "model" in record}
         scorings = {record.get("scoring", "forced_choice") for record in lines.records}
-        settled = (
-            *(("rows", rows, len(self.test)), ("model", models, arguments.model)),
-            ("scoring", scorings, arguments.scoring),
-        )
-        for key, known, own in settled:
+        settled = {
+            "rows": (rows, len(self.test)),
+            "model": (models, arguments.model),
+            "scoring": (scorings, arguments.scoring),
+        }
+        for key, (known, own) in settled.items():
             if others := known - {own}:
                 there = ", ".join(map(str, others))
                 raise UserError(f"{lines.path} has runs of the {key} {there}, and this is {own}: give another --out")

@@ -18,7 +18,14 @@ from prewrite.engine.packed_attention import Packing, packed_attention
 from prewrite.engine.policy import LogprobModel, load_lm
 from prewrite.types import Sample
 from tests.launching import finish, launched, start
-from tests.ranks.agreement import COMPILED, check_8_bits, check_gradients, check_resets, check_weights
+from tests.ranks.agreement import (
+    COMPILED,
+    check_8_bits,
+    check_gradients,
+    check_pushes,
+    check_resets,
+    check_weights,
+)
 
 GPUS = torch.cuda.device_count()
 pytestmark = [
@@ -55,6 +62,8 @@ def test_the_engine_computes_with_the_pushed_weights(report: dict) -> None:
     check_gradients(report, report["gradients"]["ZeRO-3"]["4"], in_bfloat16=True)
     check_weights(report, in_bfloat16=True)
     check_resets(report, in_bfloat16=True)
+    assert COMPILED in report["pushes"]
+    check_pushes(report["pushes"], in_bfloat16=True)
     assert report["pushed_checksums"][1:] == pytest.approx(report["trained_checksums"], rel=1e-9)
     assert report["engine_checksums"] == pytest.approx(report["pushed_checksums"], rel=1e-9)
     largest = max(max(gaps) for gaps in report["gaps"])
@@ -90,7 +99,7 @@ def test_adapters_train_on_frozen_weights_in_4_bits_too_and_are_pushed_merged(re
 
 def test_moments_in_8_bits_are_reset_resumed_and_pushed_like_others(report: dict) -> None:
     assert "8 bits" in report, "pip install -r requirements-qlora.txt"
-    check_8_bits(report["8 bits"], in_bfloat16=True)
+    check_8_bits(report["8 bits"], report["gradients"]["ZeRO-3"]["4"], in_bfloat16=True)
 
 
 @on_two

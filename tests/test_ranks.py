@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 
 from tests.launching import finish
 from tests.loaded import start_loaded
-from tests.ranks.agreement import check_8_bits, check_gradients, check_resets, check_same, check_weights
+from tests.ranks.agreement import check_8_bits, check_gradients, check_pushes, check_resets, check_same, check_weights
 
 pytestmark = pytest.mark.slow
 
@@ -81,6 +81,15 @@ def test_the_push_is_what_makes_the_sampler_follow(
     assert first == pytest.approx(on_disk, rel=1e-9)
     assert later == pytest.approx(report["trained_checksums"], rel=1e-9)
     assert later[0] != pytest.approx(first, rel=1e-7)
+
+
+@pytest.mark.parametrize("ranks", ["one_rank", "two_ranks"])
+def test_so_it_is_where_the_optimizer_is_offloaded_or_the_gradient_sums_are_bfloat16(
+    ranks: str, request: pytest.FixtureRequest
+) -> None:
+    pushes = request.getfixturevalue(ranks)["pushes"]
+    assert set(pushes) == {"ZeRO-3, offloaded", "ZeRO-3, bfloat16 gradients"}
+    check_pushes(pushes, in_bfloat16=False)
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -192,5 +201,8 @@ def test_of_4_bits_the_gradient_does_not_depend_on_the_ranks(one_rank: dict, two
 
 @in_few_bits
 @BOTH
-def test_moments_in_8_bits_are_reset_resumed_and_pushed_like_others(ranks: str, request: pytest.FixtureRequest) -> None:
-    check_8_bits(request.getfixturevalue(ranks)["8 bits"], in_bfloat16=False)
+def test_moments_in_8_bits_are_reset_resumed_and_pushed_like_others(
+    ranks: str, one_rank: dict, request: pytest.FixtureRequest
+) -> None:
+    whole = one_rank["gradients"]["ZeRO-3"]["4"]
+    check_8_bits(request.getfixturevalue(ranks)["8 bits"], whole, in_bfloat16=False)

@@ -42,12 +42,15 @@ KINDS: dict[str, dict] = {
     "ZeRO-3, offloaded": {"offload_optimizer": True},
     "ZeRO-1": {"zero_stage": 1},
     "ZeRO-1, bfloat16": {"zero_stage": 1, "dtype": "bfloat16"},
+    "ZeRO-3, bfloat16": {"zero_stage": 3, "dtype": "bfloat16"},
     "ZeRO-1, bfloat16 gradients": {"zero_stage": 1, "dtype": "bfloat16", "grad_accum_dtype": "bfloat16"},
     "ZeRO-3, bfloat16 gradients": {"zero_stage": 3, "dtype": "bfloat16", "grad_accum_dtype": "bfloat16"},
 }
 COMPILED = {"zero_stage": 3, "torch_compile": True, "gradient_checkpointing": True}
 REFUSING_KINDS = ("ZeRO-3", "ZeRO-1, bfloat16", "ZeRO-1, bfloat16 gradients")  # each looks for overflow elsewhere
 EIGHT_BIT_KINDS = ("ZeRO-3", "ZeRO-1, bfloat16", "ZeRO-1, bfloat16 gradients")
+EIGHT_BIT_WHOLE_KINDS = ("ZeRO-3", "ZeRO-1, bfloat16 gradients")  # of whole weights
+PUSHED_KINDS = ("ZeRO-3, offloaded", "ZeRO-3, bfloat16 gradients", "ZeRO-3, compiled")  # and cut in all ways
 LORA = LoraSettings(r=4, alpha=8, modules_to_save=["embed_tokens"])
 LORA_KINDS: dict[str, dict] = {"ZeRO-3": {"zero_stage": 3}, "ZeRO-1": {"zero_stage": 1}}
 IN_4_BITS = {"load_in_4bit": True}
@@ -74,7 +77,7 @@ def main(model: str, out: str, dtype: str = "float32", sleep_level: str = "0") -
     settings = PolicySettings(model=model, dtype=dtype)
     training = TrainingSettings(max_steps=1, logprob_chunk_tokens=CHUNK_TOKENS)
     tokenizer = load_tokenizer(settings)
-    report: dict = {"gradients": {}, "weights": {}, "resets": {}, "refusals": {}}
+    report: dict = {"gradients": {}, "weights": {}, "resets": {}, "refusals": {}, "pushes": {}}
     kinds = KINDS
     if world.device.type == "cuda":  # what compiling is for; on CPU ranks it takes too long
         kinds = KINDS | {"ZeRO-3, compiled": COMPILED}
@@ -102,10 +105,18 @@ def main(model: str, out: str, dtype: str = "float32", sleep_level: str = "0") -
     sampler = Sampler(settings, rollout, tokenizer, world, seed=1)
     report |= push_proof(policy, sampler)
     report["partial"] = distributed.gather(partial_proof(policy, sampler))
+    for kind in PUSHED_KINDS:  # policies of their own: steps before a reset leave moments of slightly other gradients
+        if kind in kinds:
+            changed = settings.model_copy(update=kinds[kind])
+            other = Policy(changed, training, world, temperature=TEMPERATURE)
+            report["gradients"][kind] = gradients(other, example_batch(tokenizer), CUTS, WATCHED)
+            report["pushes"][kind] = push_proof(other, sampler)
     if "8 bits" in report:
-        few_bits = settings.model_copy(update=KINDS["ZeRO-1, bfloat16 gradients"])
         eight = training.model_copy(update={"optim": "adamw_8bit"})
-        report["8 bits"]["push"] = push_proof(Policy(few_bits, eight, world, temperature=TEMPERATURE), sampler)
+        for kind in EIGHT_BIT_WHOLE_KINDS:
+            other = Policy(settings.model_copy(update=KINDS[kind]), eight, world, temperature=TEMPERATURE)
+            report["8 bits"]["gradients"][kind] = gradients(other, example_batch(tokenizer), CUTS, WATCHED)
+            report["8 bits"]["pushes"][kind] = push_proof(other, sampler)
     report["lora"] = lora_proofs(settings, sampler, Path(out).with_suffix(".adapter"))
     sampler.close()
     if world.is_main:
@@ -206,7 +217,7 @@ def eight_bit_proofs(settings: PolicySettings, batch: Batch, folder: Path) -> di
     `resume_proof`, their bytes a weight, and how many weights hold a gradient of their own when all are summed up."""
     training = TrainingSettings(max_steps=1, logprob_chunk_tokens=CHUNK_TOKENS, optim="adamw_8bit")
     world = distributed.start()
-    report: dict = {"resets": {}, "resumed": {}, "bytes": {}, "left": {}}
+    report: dict = {part: {} for part in ("resets", "resumed", "bytes", "left", "gradients", "pushes")}
     for kind in EIGHT_BIT_KINDS:
         changed = settings.model_copy(update=KINDS[kind] | {"lora": LoraSettings(r=4, alpha=8)})
         policy = Policy(changed, training, world, temperature=TEMPERATURE)

@@ -29,7 +29,7 @@ import transformers
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM, AutoTokenizer
-from transformers.integrations import HfDeepSpeedConfig
+from transformers.integrations import HfDeepSpeedConfig, is_deepspeed_zero3_enabled
 
 from prewrite.algorithm.batching import Batch
 from prewrite.algorithm.logprobs import chunked_logprobs
@@ -43,15 +43,13 @@ from prewrite.engine.deepspeed_config import (
     optimizer_groups,
     own_optimizer,
     refuse_too_large,
+    restore_constants,
     warn_of_full_host,
 )
 from prewrite.engine.distributed import World
 from prewrite.engine.packed_attention import PACKED, Packing, refuse_packing
 from prewrite.errors import UserError
 from prewrite.model_folder import refuse_no_model
-
-SUMMED_NUMEL = 1 << 24  # weights of which a checksum makes a copy in float64
-DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
 
 class LogprobModel(nn.Module):
@@ -260,8 +258,7 @@ class Policy:
 
 
 def _sum_of_sizes(tensors: Sequence[Tensor]) -> float:
-    parts = (part for tensor in tensors for part in tensor.detach().flatten().split(SUMMED_NUMEL))
-    return sum(float(part.double().abs().sum()) for part in parts)
+    return sum(float(torch.linalg.vector_norm(tensor.detach(), 1, dtype=torch.float64)) for tensor in tensors)
 
 
 def load_tokenizer(settings: PolicySettings) -> Any:
@@ -289,10 +286,12 @@ def _origin(settings: PolicySettings) -> dict[str, Any]:
 def load_lm(settings: PolicySettings) -> Any:
     """The causal language model of a folder or hub name, as transformers loads it. Raises UserError."""
     try:
-        kind = {"dtype": DTYPES[settings.dtype], "attn_implementation": settings.attn_implementation}
+        kind = {"dtype": getattr(torch, settings.dtype), "attn_implementation": settings.attn_implementation}
         lm = AutoModelForCausalLM.from_pretrained(settings.model, **kind, **four_bits(settings), **_origin(settings))
     except (OSError, ValueError, RecursionError, SafetensorError) as error:
         raise _no_model(settings, error) from error
+    if is_deepspeed_zero3_enabled():
+        restore_constants(lm)
     if settings.attn_implementation == PACKED:
         refuse_packing(lm)
     return lm

@@ -5,9 +5,11 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from prewrite.config import PolicySettings
 from prewrite.engine.adapter import copy_adapter, write_merged
-from prewrite.engine.policy import DTYPES, load_lm, load_tokenizer, quiet_libraries
+from prewrite.engine.policy import load_lm, load_tokenizer, quiet_libraries
 from prewrite.errors import UserError
 from prewrite.export.card import model_card
 from prewrite.model_folder import adapter_base
@@ -41,7 +43,7 @@ def export(source: Source, out: Path, *, merge: bool = False) -> None:
             load_lm(settings).save_pretrained(draft)
             tokenizer.save_pretrained(draft)
         elif merge:
-            write_merged("--merge", given, draft, dtype=DTYPES["bfloat16"], trust_remote_code=False)
+            write_merged("--merge", given, draft, dtype=torch.bfloat16, trust_remote_code=False)
         else:
             copy_adapter(source.checkpoint, draft)
         run = read_folder(source.run) if source.run else None

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from prewrite.asking import MINI_BATCH
 from prewrite.asking.cleaning import clean_rewrite
 from prewrite.asking.guards import wording_fault
@@ -15,7 +17,7 @@ from prewrite.config import PolicySettings, RolloutSettings
 from prewrite.config.loading import load_config
 from prewrite.engine import distributed
 from prewrite.engine.adapter import whole_model
-from prewrite.engine.policy import DTYPES, load_tokenizer, quiet_libraries
+from prewrite.engine.policy import load_tokenizer, quiet_libraries
 from prewrite.engine.sampler import Sampler
 from prewrite.errors import UserError
 from prewrite.model_folder import refuse_no_model
@@ -49,7 +51,7 @@ def rewrite(arguments: argparse.Namespace) -> list[Written]:
         raise UserError(f"{out}: cannot be written; give a file in a folder that exists and is writable, with --out")
     quiet_libraries()
     counts = [arguments.samples or 1] * len(rows)
-    dtype, runs_its_code = DTYPES[policy.dtype], policy.trust_remote_code
+    dtype, runs_its_code = getattr(torch, policy.dtype), policy.trust_remote_code
     with contextlib.ExitStack() as stack:
         whole = whole_model("--rewriter", policy.model, dtype=dtype, trust_remote_code=runs_its_code)
         folder = stack.enter_context(whole)

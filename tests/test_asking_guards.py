@@ -2,7 +2,7 @@
 
 import pytest
 
-from prewrite.asking.guards import retells_example, wording_fault
+from prewrite.asking.guards import wording_fault
 from prewrite.types import Example
 
 SENTIMENT = "Classify the sentiment of the sentence as positive or negative."
@@ -51,18 +51,3 @@ def test_the_examples_say_in_which_scripts_a_task_is_written():
     rewrite = "判断情感: positive or negative?"
     assert wording_fault(rewrite, SENTIMENT, META, ("negative", "positive")) == "foreign_text"
     assert wording_fault(rewrite, SENTIMENT, META, ("negative", "positive"), [chinese]) is None
-
-
-def test_a_rewrite_about_a_shown_example_is_told_from_one_about_the_task():
-    shown = Example(
-        "1", {"problem": "A stall is selling two types of items in containers. What is the total revenue?"}, "7"
-    )
-    assert retells_example("Compute the total revenue from selling both types of items in containers.", SOLVE, [shown])
-    assert not retells_example("Compute the total in small, checked steps; write the result in a box.", SOLVE, [shown])
-    assert not retells_example("Compute the total revenue from selling both types of items.", SOLVE, [])
-    short = Example("1", {"text": "The world is empty and ugly.", "title": "Bad"}, "negative")
-    assert retells_example("Question: The world is empty and ugly.", SOLVE, [short])
-    assert not retells_example("Is the world bad, or is it empty and ugly?", SOLVE, [short])
-    assert not retells_example("The world is empty and ugly. Judge it.", "The world is empty and ugly.", [short])
-    known = "Compute the total revenue from selling both types of items in containers."
-    assert not retells_example(known, known, [shown])

@@ -1,7 +1,6 @@
 """From samples to reward parts, through a real client: who is asked what, on which examples."""
 
 import json
-import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +17,7 @@ from prewrite.errors import UserError
 from prewrite.rewards import get_reward
 from prewrite.tasks import get_task
 from prewrite.training.objectives.base import Mark, WeightedReward
-from prewrite.training.objectives.requests import Brief, Parent, Request, Requests
+from prewrite.training.objectives.requests import Requests
 from prewrite.training.objectives.rewrite import Rewrite
 from prewrite.training.objectives.rewrite_data import RewriteData, load_rewrite_data
 from prewrite.training.progress import Progress
@@ -122,40 +121,13 @@ def test_a_rewrite_with_a_fault_is_worth_nothing_and_is_not_asked():
         assert server.bodies == []
 
 
-def test_a_rewrite_that_goes_on_as_its_context_does_is_worth_nothing():
-    row = InstructionRow("Solve.", "gsm8k")
-    with scorer("accuracy_math_reward") as (scoring, server):
-        (context, shown), *_ = scoring.requests._contexts(
-            Brief((), (("Add.", 0.39), ("Guess.", 0.1))),
-            Parent("Solve.", ((TRAIN["gsm8k"][0], "7"),)),
-            random.Random(0),
-        )
-        scoring._drawn[0, 0] = Request((), "Solve.", shown)
-        for line in context.split("\n"):
-            if line and not line.startswith("Question"):
-                assert parts(scoring, row, f"Do it.\n{line}") == [{"accuracy_math_reward": 0.0}], line
-        assert parts(scoring, row, "Question: What is 0 + 1?") == [{"accuracy_math_reward": 0.0}]
-        assert server.bodies == []
-        assert parts(scoring, row, "Give the right answer.") == [{"accuracy_math_reward": 1.0}]
-
-
-def test_a_context_that_is_too_long_is_cut_to_the_requests_limit():
-    """By failures, then whole; a guard looks at the examples that are left."""
-    tokenizer, rows = AutoTokenizer.from_pretrained(MODEL), [InstructionRow("Solve.", "gsm8k")]
-    parent = Parent("Solve.", tuple((example, "7") for example in TRAIN["gsm8k"][:2]))
-    brief = Brief((parent,), (("Add.", 0.39), ("Guess.", 0.1)))
-    lengths = {}
-    for shown in (2, 1, 0, None):
-        limit = min(lengths.values(), default=1024 + 1) - 1
-        settings = CONFIG.rollout.model_copy(update={"context_share": 1.0, "max_prompt_length": limit})
-        requests = Requests(CONFIG.model_copy(update={"rollout": settings}), rows, tokenizer)
-        requests.briefs = [brief]
-        request = requests.draw(0, "1/0")
-        text = tokenizer.decode(request.token_ids)
-        assert ("tried before" in text) == (shown is not None)
-        assert text.count("Right answer:") == len(request.shown) == (shown or 0)
-        lengths[shown] = len(request.token_ids)
-    assert lengths[None] == len(requests.initial[0])
+def test_a_parent_whose_request_is_too_long_gives_way_to_the_rows_own():
+    requests = Requests(CONFIG, [InstructionRow("Solve.", "gsm8k")], AutoTokenizer.from_pretrained(MODEL))
+    requests.parents = [["Solve it step by step."]]
+    assert requests.draw(0, "1/0").parent == "Solve it step by step."
+    requests.parents = [["word " * CONFIG.rollout.max_prompt_length]]
+    request = requests.draw(0, "1/0")
+    assert (request.parent, request.token_ids) == ("Solve.", requests.initial[0])
 
 
 def test_a_template_is_asked_where_its_tags_are_right():
@@ -209,7 +181,6 @@ def test_a_row_that_is_a_problem_is_asked_alone_and_held_against_its_own_answer(
             ["num_parents=2", "num_races=2"],
             r"selection\.num_parents, selection\.num_races: with prewrite",
         ),
-        ({"answer": "positive"}, "prewrite_accuracy_reward", ["context_share=1"], r"rollout\.context_share: with prew"),
         (
             *({"answer": "positive"}, "prewrite_accuracy_reward"),
             *(

@@ -361,7 +361,7 @@ def training(output_dir: Path, model: str, server: FaultServer, *settings: str) 
         *(f"output_dir={output_dir}", f"policy.model={model}", f"base_url={server.base_url}", "task_model.model=task"),
         *("lr_scheduler_type=linear", "warmup_steps=1"),
         *("policy.dtype=float32", "learning_rate=1e-4", "max_steps=4", "save_steps=2", "eval_steps=2", "num_sampled=1"),
-        *("num_parents=2", "num_races=2", "context_share=0.5"),
+        *("num_parents=2", "num_races=2"),
         *("beta=0.04", "sync_ref_model=true", "ref_model_sync_steps=1"),
     )
     return ["train.py", *SMALL, *with_settings(*own, *settings)]

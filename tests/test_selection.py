@@ -328,12 +328,7 @@ def test_parents_are_the_best_that_are_no_near_copies(journal: Journal) -> None:
     }
     selection = selection_with(Scripted({}), journal, "Initial", num_parents=3)
     selection.remember([rollout("Initial", text, right, 7) for text, right in texts.items()], step=0)
-    (brief,) = selection.briefs()
-    assert [parent.text for parent in brief.parents] == [
-        "Initial",
-        "Say how the reviewer felt",
-        "Is it praise or blame?",
-    ]
+    assert selection.parents() == [["Initial", "Say how the reviewer felt", "Is it praise or blame?"]]
 
 
 def test_a_later_race_is_among_the_last_of_the_one_before_and_fresh_rewrites_of_them(journal: Journal) -> None:
@@ -345,7 +340,7 @@ def test_a_later_race_is_among_the_last_of_the_one_before_and_fresh_rewrites_of_
     assert selection.wanted_samples(1500) == 32
     assert 0 < selection.race(3, [list(first)], calls=1500) <= 1500
     assert best_of(journal)["instruction"] == "Good one", "what one race found is kept before the next begins"
-    parents = [parent.text for parent in selection.briefs()[0].parents]
+    (parents,) = selection.parents()
     assert parents.count("Good one") == len(parents) / 2 == 2
     assert "Initial" not in parents
 

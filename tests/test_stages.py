@@ -178,7 +178,7 @@ def test_a_stage_that_finds_nothing_better_keeps_the_instruction_and_says_so(jou
     later = next_stage(selection, task_model, progress, journal)
     later.evaluate_initial(3)
     assert {line["rewrite"] for line in lines(journal, "kept")} == set(progress.winners["sst2"].kept) - {"Best"}
-    assert {parent.text for parent in later.briefs()[0].parents} == set(progress.winners["sst2"].kept)
+    assert set(later.parents()[0]) == set(progress.winners["sst2"].kept)
     later.finish(5, [[text for text in worth if text.startswith("Late")]], calls=3000)
     best = best_of(journal)
     assert best["instruction"] == best["baseline"]["instruction"] == "Best"

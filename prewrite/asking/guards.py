@@ -71,17 +71,6 @@ def wording_fault(
     return "foreign_text" if holds_foreign_text(rewrite, instruction, meta_instruction, *labels, *known) else None
 
 
-def retells_example(rewrite: str, known: str, examples: Sequence[Example]) -> bool:
-    """Whether the rewrite is about one of the examples that its request showed: holds a whole text of 4 words and more
-    that `known` does not, or of its long words that are not in `known` at least 4, and half, are that example's."""
-    whole = {tuple(_words(text)) for example in examples for text in example.fields.values()}
-    if any(len(words) >= 4 and words in _ngrams(rewrite, len(words)) - _ngrams(known, len(words)) for words in whole):
-        return True
-    own = {word for word in _words(rewrite) if len(word) > 4}.difference(_words(known))
-    told = ({word for text in example.fields.values() for word in _words(text)} for example in examples)
-    return any(len(own & words) >= max(4, len(own) / 2) for words in told)
-
-
 def quotes_request(rewrite: str, instruction: str, meta_instruction: str) -> bool:
     """Whether the rewrite has 4 words of the meta-instruction in a row, or an order to rewrite, that are its own."""
     if _ORDER.search(rewrite) and not _ORDER.search(instruction):

@@ -9,7 +9,7 @@ from prewrite.config.budget import BudgetSettings
 READ_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "rewrite": {
         "data": ("instruction", "instructions_file"),
-        "rollout": ("meta_instruction", "context_share", "context_tried", "context_failures"),
+        "rollout": ("meta_instruction",),
         "reward": ("examples_per_rewrite",),
         "selection": ("race_share", "test_size", "metric", "num_parents", "num_races"),
         "budget": tuple(BudgetSettings.model_fields),

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from prewrite.config.base import Count, Positive, Section, Share
+from prewrite.config.base import Positive, Section, Share
 
 # Asks for a rewrite of whatever instruction follows; a newcomer's small model has to understand it too.
 META_INSTRUCTION = (
@@ -24,12 +24,6 @@ class RolloutSettings(Section):
     are the user turn of the request"""
     system_prompt: str | None = None
     """system turn of every request; null = none, or what the chat template puts there"""
-    context_share: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """share of requests that also show the best and worst instructions so far, and failures of the one to rewrite"""
-    context_tried: Count = 4
-    """instructions with their scores in such a request: half of them the best, half the worst"""
-    context_failures: Count = 2
-    """train examples in such a request that the task model got wrong with the instruction to rewrite"""
     chat_template_kwargs: dict[str, bool | int | float | str] = {}
     """passed to the chat template, as {"enable_thinking": false}"""
     num_generations: Annotated[int, Field(ge=2)] = 8
@@ -68,5 +62,3 @@ class RolloutSettings(Section):
             )
         if (times := self.meta_instruction.count(PLACE)) > 1:
             yield f"`meta_instruction` has {PLACE} {times} times; the instruction stands there once: keep one of them"
-        if self.context_share and not (self.context_tried or self.context_failures):
-            yield "context_share with context_tried 0 and context_failures 0 shows nothing: give one, or no share"

@@ -9,7 +9,7 @@ from prewrite.config.base import Section
 # choose on what a later one is tested on.
 MAY_SET: Mapping[str, Sequence[str]] = {
     "data": ("tasks", "instruction", "instructions_file"),
-    "rollout": ("meta_instruction", "context_share", "context_tried", "context_failures"),
+    "rollout": ("meta_instruction",),
     "reward": ("reward_funcs", "reward_weights", "reward_kwargs", "examples_per_rewrite"),
     "training": (
         *("num_stage_steps", "num_train_epochs", "learning_rate", "lr_scheduler_type", "min_lr_rate", "warmup_steps"),
@@ -32,7 +32,7 @@ class StageSettings(Section):
     data: dict[str, Any] = {}
     """tasks, instruction, instructions_file; with one of the last two no row starts from what earlier stages found"""
     rollout: dict[str, Any] = {}
-    """meta_instruction, context_share, context_tried, context_failures"""
+    """meta_instruction"""
     reward: dict[str, Any] = {}
     """any setting of the section"""
     training: dict[str, Any] = {}

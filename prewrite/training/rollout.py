@@ -47,13 +47,13 @@ def build_requests(rows: Sequence[InstructionRow], tokenizer: Any, settings: Rol
 
 
 def build_request(
-    row: InstructionRow, tokenizer: Any, settings: RolloutSettings, *, extra: str = "", where: str = "instruction"
+    row: InstructionRow, tokenizer: Any, settings: RolloutSettings, *, where: str = "instruction"
 ) -> list[int]:
-    """Token ids of a row's request: the meta-instruction, the instruction, what else it shows, as one user turn.
+    """Token ids of a row's request: the meta-instruction, the instruction, the row's information, as one user turn.
 
     Raises UserError as `render_request` does, and where a request is longer than max_prompt_length.
     """
-    turn = request_turn(row, settings, extra)
+    turn = request_turn(row, settings)
     request = render_request(tokenizer, turn, settings.chat_template_kwargs, where=where, system=settings.system_prompt)
     if len(request) > settings.max_prompt_length:
         raise RequestTooLong(
@@ -63,12 +63,12 @@ def build_request(
     return request
 
 
-def request_turn(row: InstructionRow, settings: RolloutSettings, extra: str = "") -> str:
+def request_turn(row: InstructionRow, settings: RolloutSettings) -> str:
     """The user turn of a row's request: the meta-instruction, the instruction where it has a place for it, else after
-    it, and what else it shows."""
+    it, and the row's information."""
     meta = settings.meta_instruction
     asked = [meta.replace(PLACE, row.instruction)] if PLACE in meta else [meta, row.instruction]
-    parts = [*asked, row.information or "", extra]
+    parts = [*asked, row.information or ""]
     return "\n\n".join(part for part in parts if part)
 
 

@@ -99,7 +99,7 @@ def rewrites_of(folder: Path, most: int) -> list[Chat]:
     """The best `most` rewrites of each of a run's instructions, each as the answer to the run's own request.
 
     Ranked as `evaluate.py --prompts` ranks them. An instruction that the run found nothing better than is left out, and
-    so is what its requests showed beside it. UserError where the run has no rewrites.
+    so is a row's `information`. UserError where the run has no rewrites.
     """
     rollout, path = load_config(folder / "config.json").rollout, folder / "log.jsonl"
     if not (tasks := tasks_of(path)):

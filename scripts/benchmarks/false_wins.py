@@ -154,7 +154,7 @@ def simulate(
     races = num_races(config, data, left)
     for race in range(races):  # as `Rewrite.finish` has them
         share = left // (races - race)
-        parents = [parent.text for parent in selection.briefs()[0].parents] if race else [INITIAL]
+        parents = selection.parents()[0] if race else [INITIAL]
         wanted = range(selection.wanted_samples(share))
         fresh = [[world.rewrite(rng.choice(parents), f"{race} {i}") for i in wanted]]
         if race < races - 1:

@@ -7,7 +7,6 @@ from typing import Protocol
 from prewrite.asking.questions import Asked, Question, Scoring, answers_bar, evaluate
 from prewrite.config import Config
 from prewrite.reporting.journal import Journal
-from prewrite.training.objectives.requests import Brief
 from prewrite.training.objectives.rewrite_data import RewriteData
 from prewrite.types import Evaluation, Rollout
 
@@ -23,7 +22,7 @@ class HeldOut(Protocol):
         self, step: int, greedy: Sequence[Sequence[str]], sampled: Sequence[Sequence[str]]
     ) -> dict[str, float]: ...
 
-    def briefs(self) -> list[Brief]: ...
+    def parents(self) -> list[list[str]]: ...
 
     def wanted_samples(self, calls: int) -> int: ...
 
@@ -62,7 +61,7 @@ class HeldOutQuestions:
         shown = self._judge(greedy, "greedy", step)
         return shown | (self._judge(sampled, "sampled", step) if any(sampled) else {})
 
-    def briefs(self) -> list[Brief]:
+    def parents(self) -> list[list[str]]:
         """None: a rewrite of one question says nothing of another."""
         return []
 

@@ -14,7 +14,7 @@ from prewrite.tasks.base import Task
 from prewrite.tasks.rows import is_whole, row_names
 from prewrite.training.objectives.base import WeightedReward
 from prewrite.training.objectives.call_plan import look_examples, race_examples
-from prewrite.training.objectives.estimate import Estimate, estimate_worth
+from prewrite.training.objectives.estimate import Estimate, estimate_worth, ranked
 from prewrite.training.objectives.rewrite_data import METRIC_KINDS, RewriteData
 from prewrite.training.progress import Candidate, Progress, RowMemory
 from prewrite.types import Evaluation, Example, InstructionRow, Rollout, Sample, Verdict
@@ -82,6 +82,11 @@ class Ledger:
             text: Estimate(estimate.mean + memory.form.get(text, 0.0) / weight, estimate.sd)
             for text, estimate in estimates.items()
         }
+
+    def judged(self, index: int) -> list[str]:
+        """What the task model was asked with, the best first, by the lower end of the estimate."""
+        memory, worth = self.of(index), self.worth(index)
+        return [text for text in ranked(worth, caution=1.0) if text in memory.train or text in memory.dev]
 
     def add(self, index: int, texts: Sequence[str], step: int, source: str) -> None:
         """New candidates of a row; "" is none."""

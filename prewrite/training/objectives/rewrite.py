@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from prewrite.asking import MINI_BATCH, Asking
 from prewrite.asking.cleaning import clean_rewrite
-from prewrite.asking.guards import Fault, retells_example, wording_fault
+from prewrite.asking.guards import Fault, wording_fault
 from prewrite.asking.questions import Question, Scoring, evaluate
 from prewrite.config import Config
 from prewrite.engine import distributed
@@ -27,7 +27,7 @@ from prewrite.training.objectives.call_plan import (
     reserve,
 )
 from prewrite.training.objectives.held_out import HeldOut
-from prewrite.training.objectives.requests import Request, Requests, quotes_context
+from prewrite.training.objectives.requests import Request, Requests
 from prewrite.training.objectives.rewrite_data import RewriteData
 from prewrite.training.progress import Progress
 from prewrite.types import Evaluation, Example, InstructionRow, Rollout, Sample, Sampled, Verdict
@@ -141,7 +141,7 @@ class Rewrite:
         )
 
     def remember(self, rollouts: Sequence[Rollout], step: int) -> None:
-        """Takes the verdicts in, and makes of them what the next requests show. Collective."""
+        """Takes the verdicts in, and chooses by them what is rewritten next. Collective."""
         if self.held_out is not None:
             self.held_out.remember(rollouts, step)
         self._update_requests()
@@ -251,24 +251,24 @@ class Rewrite:
             self.budget.add(sample for own in written for sample in own)
         samples = iter(written)
         rewrites = [
-            [self._whole(row, sample, request) for request in own for sample in next(samples)]
+            [self._whole(row, sample, request.parent) for request in own for sample in next(samples)]
             for row, own in zip(self.data.held_out_rows, requests, strict=True)
         ]
         return as_before(self.written, (self.progress.stage, self.progress.step, what), rewrites)
 
-    def _whole(self, row: InstructionRow, sample: Sample, request: Request) -> str:
+    def _whole(self, row: InstructionRow, sample: Sample, parent: str) -> str:
         """The rewrite in a sample, "" where it has a fault that can be told without a mini-batch."""
         rewrite = clean_rewrite(sample.text)
-        return "" if self._fault(row, sample, rewrite, request, self.data.asking_of(row), ()) else rewrite
+        return "" if self._fault(row, sample, rewrite, parent, self.data.asking_of(row), ()) else rewrite
 
     def _update_requests(self) -> None:
-        """What requests may show, from rank 0, which knows all verdicts, to every rank."""
+        """What requests start from, from rank 0, which knows all verdicts, to every rank."""
         settings = self.config.selection
-        if settings.num_parents == settings.num_races == 1 and not self.config.rollout.context_share:
+        if settings.num_parents == settings.num_races == 1:
             return
         with distributed.together("choosing what is rewritten next"):
-            briefs = self.held_out.briefs() if self.held_out is not None else []
-        self.requests.briefs = distributed.broadcast(briefs) or self.requests.briefs
+            parents = self.held_out.parents() if self.held_out is not None else []
+        self.requests.parents = distributed.broadcast(parents) or self.requests.parents
 
     def _evaluations(self, sampled: Sequence[Sampled], asking: Asking, draw: int) -> list[Evaluation | None]:
         """One evaluation a sample, all calls under way at once; None where the answers would not count."""
@@ -282,8 +282,8 @@ class Rewrite:
         for one in sampled:
             row = _instruction(one)
             examples = self.examples(row, one.group, draw, asking)
-            request = self._drawn.get((draw, one.group)) or Request((), row.instruction)
-            fault = self._fault(row, one.sample, one.output, request, asking, examples)
+            parent = row.instruction if one.shown is None else one.shown
+            fault = self._fault(row, one.sample, one.output, parent, asking, examples)
             is_asked = self.data.asks_about(row, asking) and fault is None
             task = self.data.tasks[row.dataset_name]
             questions.append(Question(asking, task, row, one.output, examples) if is_asked else None)
@@ -294,18 +294,14 @@ class Rewrite:
         row: InstructionRow,
         sample: Sample,
         rewrite: str,
-        request: Request,
+        parent: str,
         asking: Asking,
         examples: Sequence[Example],
     ) -> Fault | None:
-        """The faults of a rewrite, with those of what its request showed."""
-        is_own = request.parent == row.instruction
-        known = row if is_own else replace(row, instruction=f"{row.instruction}\n{request.parent}")
-        fault = asking.fault(sample, rewrite, known, [*examples, *request.shown])
-        if fault is None and retells_example(rewrite, known.instruction, request.shown):
-            fault = "leak"
-        if fault is None and quotes_context(rewrite, row.instruction):
-            fault = "quotes_request"
+        """The faults of a rewrite. parent: the instruction that its request asked to rewrite."""
+        is_own = parent == row.instruction
+        known = row if is_own else replace(row, instruction=f"{row.instruction}\n{parent}")
+        fault = asking.fault(sample, rewrite, known, examples)
         meta, labels = self.config.rollout.meta_instruction, self.data.tasks[row.dataset_name].labels
         known_examples = self.data.train.get(row.dataset_name, ())[:SCRIPT_EXAMPLES]
         return fault or wording_fault(rewrite, row.instruction, meta, labels, known_examples)

@@ -117,7 +117,6 @@ def _refuse_choosing(config: Config, rewards: Sequence[Reward]) -> None:
     """UserError for settings that choose among a row's rewrites, where each row is a question by itself."""
     choosing = ("race_share", "metric", "num_parents", "num_races")
     idle = [f"selection.{key}" for key in changed(config.selection) if key in choosing]
-    idle += ["rollout.context_share"] if config.rollout.context_share else []
     idle += [] if config.training.takes_steps else ["a run of no steps"]
     if idle:
         names = " and ".join(reward.name for reward in rewards if reward.asking and not reward.asking.uses_examples)

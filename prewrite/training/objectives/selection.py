@@ -16,7 +16,7 @@ from prewrite.training.objectives.call_plan import AS_MANY, dev_parts, look_exam
 from prewrite.training.objectives.estimate import Estimate, ranked
 from prewrite.training.objectives.ledger import Ledger
 from prewrite.training.objectives.race import FINALISTS, Round, course, plan_race, run_race
-from prewrite.training.objectives.requests import Brief, distinct, make_brief
+from prewrite.training.objectives.requests import distinct
 from prewrite.training.objectives.rewrite_data import RewriteData
 from prewrite.training.objectives.use import how_to_ask
 from prewrite.training.progress import Candidate, Claim, Progress, Winner
@@ -76,17 +76,15 @@ class Selection:
         self._write_best()
         return shown | means_over_rows(shown)
 
-    def briefs(self) -> list[Brief]:
-        """What requests may show of each row. After a race half of them start from its best, others from others."""
-        return list(map(self._brief, range(len(self.data.rows))))
+    def parents(self) -> list[list[str]]:
+        """What is rewritten of each row. After a race half of the requests start from its best, others from others."""
+        return list(map(self._parents, range(len(self.data.rows))))
 
-    def _brief(self, index: int) -> Brief:
-        row, memory = self.data.rows[index], self.ledger.of(index)
-        train = {example.id: example for example in self.data.train_of(row)}
-        first = [memory.best or row.instruction, *self.finalists[index]] if self.races else [row.instruction]
-        brief = make_brief(self.config, first, memory, self.ledger.worth(index), train)
-        more = len(brief.parents) - 2 if self.races else 0
-        return replace(brief, parents=brief.parents[:1] * more + brief.parents)
+    def _parents(self, index: int) -> list[str]:
+        initial, best = self.data.rows[index].instruction, self.ledger.of(index).best
+        first = [best or initial, *self.finalists[index]] if self.races else [initial]
+        parents = distinct([*first, *self.ledger.judged(index)], self.config.selection.num_parents)
+        return parents[:1] * (len(parents) - 2 if self.races else 0) + parents
 
     def wanted_samples(self, calls: int) -> int:
         """Fresh rewrites of each row that the next race has room for, beside those that take part anyway."""
@@ -261,10 +259,9 @@ class Selection:
 
     def _kept(self, index: int) -> dict[str, Candidate]:
         """The best of a row, then others that are no near-copies, by the lower end of their estimates."""
-        memory, worth = self.ledger.of(index), self.ledger.worth(index)
+        memory = self.ledger.of(index)
         assert memory.best is not None
-        order = [text for text in ranked(worth, caution=1.0) if text in memory.train or text in memory.dev]
-        kept = distinct([memory.best, *order], self.config.selection.num_parents)
+        kept = distinct([memory.best, *self.ledger.judged(index)], self.config.selection.num_parents)
         return {text: memory.candidates[text] for text in kept}
 
     def _earlier(self, name: str, initial: str) -> list[dict[str, Any]]:

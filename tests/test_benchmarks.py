@@ -35,7 +35,7 @@ def data(tmp_path: Path) -> Path:
     folder.mkdir()
     for task, split, first in (("gsm8k", "train", 0), ("gsm8k", "test", 40), ("sst2", "train", 0), ("sst2", "dev", 40)):
         rows = [
-            {"problem": f"What is {n} and {n + 1}?", "answer": str(2 * n + 1), "solution": ""}
+            {"problem": f"What is {n} and {n + 1}?", "answer": str(2 * n + 1), "solution": f"That makes {2 * n + 1}."}
             if task == "gsm8k"
             else {"text": f"film number {n} was dull", "label": "negative"}
             for n in range(first, first + 40)
@@ -179,6 +179,20 @@ def test_bench_training(tmp_path: Path, data: Path) -> None:
     in_float32, rounded = result["held"].values()
     assert in_float32["gradients"] == in_float32["masters"] == rounded["masters"], "4 bytes a weight"
     assert rounded["gradients"] == 0, "they go with the step"
+
+
+@pytest.mark.slow
+def test_bench_rounding(tmp_path: Path, data: Path) -> None:
+    out = tmp_path / "result.json"
+    result, stdout = finish_script(out, start_script(out, data, "scripts.benchmarks.rounding"))
+    assert set(result["rounding"]) == {"text", "noise"}
+    for ways in result["rounding"].values():
+        whole, *rounded = ways.values()
+        assert (whole["relative error"], len(rounded)) == (0, 2)
+        for way in rounded:
+            assert 1e-4 < way["relative error"] < 0.05, "8 bits of a fraction, through three layers"
+            assert way["norm"] == pytest.approx(whole["norm"], rel=0.05)
+    assert "| relative error |" in stdout
 
 
 @pytest.mark.slow

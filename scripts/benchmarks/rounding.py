@@ -104,6 +104,7 @@ def main() -> None:
                 given = gradient(of_way, batch, world.device)
                 found[kind][way] = compare(given, expected)
                 expected = given if expected is None else expected
+                del given  # before the next model is loaded
             show_table(f"Gradient on {kind}, {batch.num_tokens} completion tokens", found[kind])
         write_result(arguments, world.size, rounding=found)
 

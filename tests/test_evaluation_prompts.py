@@ -192,6 +192,8 @@ def test_lists_keep_their_order_and_lose_repeats(tmp_path: Path) -> None:
         ("list.jsonl", '{"prompt": "a"}\n', "row 1: the key `instruction` is missing"),
         ("list.jsonl", '{"instruction": "a"}\n{"instruction": 3}\n', "row 2: the key `instruction` holds no text"),
         ("list.jsonl", '["a"]\n', "line 1 is a list"),
+        ("list.jsonl", '{"instruction": 3}\n{"instruction": "a"}\n{"prompt": "b"}\n', "(?s)row 1: .*row 3: "),
+        ("list.jsonl", '3\n{"instruction": "a"}\n{"b" 1}\n4\n', "(?s)line 1 .*line 3 .*line 4 "),
         ("best.json", "[]", "no best.json of a run"),
         ("best.json", '{"sst2": {"instruction": "a"}}', "no best.json of a run"),
         ("list.toml", "{}", "its ending is '.toml'"),

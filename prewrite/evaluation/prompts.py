@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from prewrite.errors import UserError
-from prewrite.tasks.files import instruction_row, is_missing, read_rows
+from prewrite.tasks.files import instruction_row, is_missing, read_rows, refuse_faults
 from prewrite.types import InstructionRow
 
 Naming = Callable[[str], str]  # a task's name as a file has it -> its own
@@ -78,13 +78,18 @@ def read_prompts(path: str | Path, task: str, canonical: Naming = str) -> list[P
     if not is_own:
         notes = (f"no row of {path.name} is for {task}: they are for {', '.join(others)}",)
     groups: dict[tuple[InstructionRow, str | None], list[str]] = defaultdict(list)
+    faults = []
     for number, (line, name) in enumerate(zip(rows, named, strict=True), 1):
         if is_own and name not in (None, task):
             continue
-        initial = None if is_missing(line.get("rewrite_of")) else _text(line, "rewrite_of", path, number).strip()
-        if text := _text(line, "instruction", path, number).strip():
-            row = _row(line, task, f"{path}: row {number}") if is_own else InstructionRow("", task)
-            groups[row, initial].append(text)
+        try:
+            initial = None if is_missing(line.get("rewrite_of")) else _text(line, "rewrite_of", path, number).strip()
+            if text := _text(line, "instruction", path, number).strip():
+                row = _row(line, task, f"{path}: row {number}") if is_own else InstructionRow("", task)
+                groups[row, initial].append(text)
+        except UserError as error:
+            faults.append(str(error))
+    refuse_faults(faults)
     ranked_by, found = "chosen by the run" if kind == "best" else "file order", []
     for (row, initial), texts in groups.items():
         own = tuple(Candidate(text, ranked_by) for text in dict.fromkeys(texts) if text != initial)

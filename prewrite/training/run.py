@@ -12,6 +12,7 @@ from prewrite.engine.deepspeed_config import refuse_no_bitsandbytes
 from prewrite.engine.length import refuse_too_long
 from prewrite.engine.policy import load_tokenizer, quiet_libraries
 from prewrite.engine.sampler import refuse_sleep_without_gpu
+from prewrite.engine.task_server import refuse_no_served_model
 from prewrite.plugins import faults_told, own_class
 from prewrite.reporting.journal import Start
 from prewrite.reporting.trackers import refuse_missing_trackers
@@ -45,6 +46,8 @@ def run(config: Config, start: Start = "new", *, dry_run: bool = False) -> None:
             if config.policy.trust_remote_code and world.is_main:
                 print(f"policy.trust_remote_code is on: Python code that comes with {config.policy.model} runs here")
             tokenizer = load_tokenizer(config.policy)
+            if world.is_main and config.asks_task_model and config.task_model.base_url is None:
+                refuse_no_served_model(config.task_model)
             refuse_no_bitsandbytes(config.policy, config.training)
             refuse_adapter(config.policy)
             refuse_too_long(config)

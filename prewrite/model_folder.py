@@ -56,25 +56,3 @@ def refuse_no_model(setting: str, model: str) -> None:
             f"{setting} {model!r}: no such folder, and no hub name (owner/name) either; paths are relative to "
             f"{Path.cwd()}.{near}"
         )
-
-
-def refuse_unknown_model(setting: str, model: str) -> None:
-    """`refuse_no_model`, and UserError for a hub name of which nothing is found, on the hub or of earlier downloads."""
-    refuse_no_model(setting, model)
-    if os.path.exists(model):
-        return
-    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
-    from transformers.utils import cached_file
-
-    try:
-        cached_file(model, "config.json")
-    except OSError as error:
-        cause = error.__cause__
-        if isinstance(cause, EntryNotFoundError) and not isinstance(cause, LocalEntryNotFoundError):
-            return  # it is there, with its config under another name
-        reason = str(error).strip().partition("\n")[0].rstrip(".")
-        raise UserError(
-            f"{setting}: the name (there is no such folder) {model!r} holds no model that can be found: {reason}. Give "
-            "a folder with config.json, tokenizer and safetensors (scripts/fetch_model.py makes the embedded one), or "
-            "a name on the hub."
-        ) from error

@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
+from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+from transformers.utils import cached_file
 
 from prewrite.config import BudgetSettings, TaskModelSettings
 from prewrite.engine.distributed import free_port
@@ -22,7 +24,7 @@ from prewrite.engine.processes import end_guarded, start_guarded
 from prewrite.engine.sampler import memory_share
 from prewrite.engine.task_model import TaskModel
 from prewrite.errors import UserError
-from prewrite.model_folder import adapter_base, refuse_unknown_model
+from prewrite.model_folder import adapter_base, refuse_no_model
 
 logger = logging.getLogger(__name__)
 
@@ -129,9 +131,25 @@ class TaskServer:
 def refuse_no_served_model(settings: TaskModelSettings) -> None:
     """UserError where the server that the settings ask for would find no model; before one is started, which takes a
     minute and ends in another program's words."""
-    has_revision = any(one.startswith("--revision") for one in settings.server_args)
-    if adapter_base(settings.model) is None and not has_revision:  # which other words say where to look
-        refuse_unknown_model("task_model.model", settings.model)
+    model = settings.model
+    if adapter_base(model) is not None:  # which is merged, and its base looked up, by `whole_model`
+        return
+    refuse_no_model("task_model.model", model)
+    if os.path.exists(model) or any(one.startswith("--revision") for one in settings.server_args):
+        return
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it tells each of its tries
+    try:
+        cached_file(model, "config.json")
+    except OSError as error:
+        cause = error.__cause__
+        if isinstance(cause, EntryNotFoundError) and not isinstance(cause, LocalEntryNotFoundError):
+            return  # the model is there, with its config under another name
+        reason = str(error).strip().partition("\n")[0].rstrip(".")
+        raise UserError(
+            f"task_model.model: the name (there is no such folder) {model!r} holds no model that can be found: "
+            f"{reason}. Give a folder with config.json, tokenizer and safetensors (scripts/fetch_model.py makes the "
+            "embedded one), a name on the hub, or task_model.base_url (--base-url) where it is served."
+        ) from error
 
 
 @contextlib.contextmanager

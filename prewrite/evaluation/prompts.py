@@ -133,6 +133,7 @@ def _row(line: dict[str, Any], task: str, where: str) -> InstructionRow:
 
 
 def _read_best(path: Path) -> list[dict[str, Any]]:
+    way_out = "give a run's folder, or a list of instructions (.jsonl, .csv, .parquet, .txt)"
     try:
         best = json.loads(path.read_text(encoding="utf-8"))
         return [
@@ -145,10 +146,13 @@ def _read_best(path: Path) -> list[dict[str, Any]]:
             for entry in best.values()
             for earlier in [entry.get("earlier")]  # the stages before: the first one's beginning is the run's
         ]
-    except (OSError, ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{path}: no JSON that can be read ({error}); {way_out}") from error
+    except (LookupError, TypeError, AttributeError) as error:
         needed = "a row has the texts `instruction`, `task` and `baseline.instruction`, and a list `earlier` of stages"
-        fault = f"no best.json of a run ({type(error).__name__}: {error})"
-        raise UserError(f"{path}: {fault}: {needed}; of .json files only that is read") from error
+        raise UserError(
+            f"{path}: no best.json of a run: {needed}; of .json files only that is read; {way_out}"
+        ) from error
 
 
 def finite(value: object) -> float | None:

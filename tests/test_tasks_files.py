@@ -29,7 +29,10 @@ def test_jsonl_with_a_bom_crlf_blank_lines_and_a_last_line_that_breaks_off(tmp_p
     path = write(tmp_path, "log.jsonl", '\ufeff{"a": 1}\r\n\r\n  \n{"a": 2}\r\n{"a": 3, "b": "cut o')
     with caplog.at_level(logging.WARNING):
         assert read_rows(path) == [{"a": 1}, {"a": 2}]
+        path.write_bytes(b'{"a": 1}\n{"a": 2, "b": "caf\xc3')  # in the middle of a letter
+        assert read_rows(path) == [{"a": 1}]
     assert "line 5" in caplog.text
+    assert "line 2, the last, breaks off" in caplog.text
 
 
 def test_hard_text_comes_through_unchanged_in_every_form(tmp_path):

@@ -34,11 +34,13 @@ _WAY_OUT = "make room or put its rights in order, then go on with --resume"
 def refuse_unwritable(config: Config) -> None:
     """UserError where the run folder could not be made. Nothing stays written."""
     folder = run_folder(config)
+    there = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
     try:
-        there = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
         os.rmdir(tempfile.mkdtemp(dir=there, prefix=".prewrite-"))
     except OSError as error:
-        raise UserError(f"run folder {folder}: cannot be written ({error}); {_OTHER_PLACE}") from error
+        raise UserError(
+            f"run folder {folder}: cannot be written ({there}: {error.strerror}); {_OTHER_PLACE}"
+        ) from error
 
 
 def run_folder(config: Config) -> Path:

@@ -34,7 +34,7 @@ def main() -> int:
         config = load_config(args.config, args.overrides)
         quiet_environment()
         run = _heavy_imports()  # after the config's own faults
-        run(config, args.start, dry_run=args.dry_run)
+        run(config, args.start, dry_run=args.dry_run, where=f"config {args.config}")
     except UserError as error:
         # A fault that every rank finds for itself, as in the config, is told once on each machine.
         if is_first or not error.on_every_rank:

@@ -23,8 +23,9 @@ def the_one_message(code: int, stderr: str) -> str:
 
 
 @pytest.fixture
-def refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Refuse:
+def refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Refuse:
     """The message of the quickstart with these settings. train.py's main runs in this process: torch loads once."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # who asks the hub waits for no answer
 
     def refuse(*settings: str) -> str:
         # Where nothing listens: what is not refused ends there, and does not train.
@@ -108,6 +109,7 @@ def test_a_fault_that_every_rank_meets_is_told_by_the_first_of_a_machine(
         (["num_generations=5"], ["num_generations", "whole number of groups"]),
         ([], ["nothing answers", "127.0.0.1:9"]),
         (["base_url=null", "task_model.model=configs"], ["task_model.model", "no config.json"]),
+        (["base_url=null", "task_model.model=nosuch/model"], ["task_model.model: the name", "'nosuch/model'"]),
         (["policy.model=models/smol"], ["policy.model 'models/smol': no such folder"]),
         (['data.labels={"sentiment": {"nice": "good"}}'], ["data.labels.sentiment", "'nice' is no label"]),
         (['data.labels={"sentiment": {"positive": true}}'], ["data.labels.sentiment.positive", "in quotes"]),
@@ -182,7 +184,12 @@ def test_a_secret_in_the_config_is_neither_accepted_nor_repeated(refused: Refuse
         (["reward_weights=[0]"], "nothing could be learned"),
         (['data.tasks=["sst2", "sst2"]'], "names one twice"),
         (["data.tasks=sst2"], """as in --set 'data.tasks=["sst2"]'"""),
-        (["run_name= "], "not the name of a folder"),
+        (["run_name= "], "not the name of a folder: give one name, as first_try, without /"),
+        (["run_name=../../x"], "the folder that it lies in is output_dir"),
+        (["method=solve"], "the rule: Input should be 'grpo' or 'sft' ('solve' is a value of objective)"),
+        (["objective=sft"], "('sft' is a value of method)"),
+        (["scale_rewards=sequence"], "('sequence' is a value of loss.importance_sampling_level)"),
+        (["num_generations=5"], "config configs/quickstart.json: 4 rollouts a generation"),
         (['reward_funcs=[":f"]'], "named package.module:function"),
         (["attn_implementation=nonsense"], "Input should be 'packed', 'sdpa' or 'eager'"),
         (["sleep_level=2"], "rollout.sleep_level is 2: vLLM sleeps on a GPU alone; set it to 0"),

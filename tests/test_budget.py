@@ -426,6 +426,15 @@ def test_a_dry_run_prints_the_plan_and_asks_nobody(tmp_path: Path, capsys: pytes
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("folder", ["/proc/none", "README.md"])
+def test_a_dry_run_refuses_a_folder_that_cannot_be_written(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    own = ("base_url=http://127.0.0.1:9/v1", f"output_dir={folder}", "max_task_calls=300")
+    assert train_here(*SMALL, "--dry-run", *with_settings(*own)) == 2
+    told = capsys.readouterr().err
+    assert f"{folder}/quickstart: cannot be written" in told
+    assert "set output_dir and run_name" in told
+
+
 @pytest.mark.slow
 def test_a_run_that_may_ask_half_of_what_it_wants_ends_there_with_a_best(tmp_path: Path, talkative_model: str) -> None:
     with FaultServer(a_label) as server:

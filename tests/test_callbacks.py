@@ -2,14 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from prewrite.config.loading import load_config
+from prewrite.engine.distributed import World
 from prewrite.errors import UserError
+from prewrite.reporting.console import Console
 from prewrite.training import saving
 from prewrite.training.callbacks import Callback, EarlyStopping, TrainingState
+from prewrite.training.loop import Loop
 from prewrite.training.progress import Progress
 from prewrite.training.run import make_callbacks
 from prewrite.training.saving import Checkpointing
@@ -119,3 +124,29 @@ def test_one_of_the_users_own_stops_a_run_and_its_faults_are_told_as_its_own() -
 def test_a_callback_that_is_not_there_is_told(name: str, words: str) -> None:
     with pytest.raises(UserError, match=words):
         make_callbacks(load_config("configs/quickstart.json", [f'callbacks=["{name}"]']))
+
+
+class Unanswered(Loop):
+    """A loop whose first batch ends in this fault."""
+
+    fault = ""
+
+    def _begin(self, console: Console) -> None: ...
+
+    def _look(self) -> dict[str, float]:
+        return {}
+
+    def _train_on_batch(self, console: Console) -> tuple[Sequence[Rollout], str]:
+        raise UserError(self.fault)
+
+
+@pytest.mark.parametrize(("fault", "told"), [("Look at it.", 1), ("make room, then go on with --resume", 0)])
+def test_a_run_that_a_fault_ends_says_how_it_goes_on(fault: str, told: int) -> None:
+    world = World(0, 1, torch.device("cpu"))
+    engines: Any = SimpleNamespace(world=world, generators=None, journal=None, opened=0.0)
+    loop = Unanswered(load_config("configs/quickstart.json"), engines, Progress(), 9)
+    loop.fault = fault
+    with pytest.raises(UserError) as caught:
+        loop.run()
+    assert str(caught.value).startswith(fault)
+    assert str(caught.value).count(" The same command with --resume goes on from the last checkpoint") == told

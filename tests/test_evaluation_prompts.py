@@ -168,6 +168,23 @@ def test_a_run_that_trained_nothing_is_read_by_its_best_against_what_its_first_s
         prompt_files([tmp_path / "none"])
 
 
+def test_a_checkpoint_is_no_run(tmp_path: Path) -> None:
+    step = tmp_path / "first" / "checkpoints" / "step_000004"
+    step.mkdir(parents=True)
+    (step / "config.json").write_text('{"architectures": ["A"]}')
+    (step / "best.json").write_text("{}")
+    (tmp_path / "first" / "config.json").write_text("{}")
+    run = f"of the run {tmp_path / 'first'}: give the run's folder to --prompts"
+    for path, told in (
+        (step.parent, f"this folder holds the checkpoints {run}, or one of these folders to --rewriter or --model"),
+        (step, f"this is a checkpoint {run}, or this folder to --rewriter or --model"),
+        (step / "best.json", f"this is a file of a checkpoint {run}, or its folder to --rewriter or --model"),
+    ):
+        with pytest.raises(UserError) as caught:
+            prompt_files([path])
+        assert str(caught.value) == f"{path}: {told}"
+
+
 @pytest.mark.parametrize("name", ["log.jsonl", "list.txt"])
 @pytest.mark.parametrize("text", ["", "\n  \n"])
 def test_an_empty_file_is_refused(tmp_path: Path, name: str, text: str) -> None:  # system-064
@@ -192,8 +209,12 @@ def test_lists_keep_their_order_and_lose_repeats(tmp_path: Path) -> None:
         ("list.jsonl", '{"prompt": "a"}\n', "row 1: the key `instruction` is missing"),
         ("list.jsonl", '{"instruction": "a"}\n{"instruction": 3}\n', "row 2: the key `instruction` holds no text"),
         ("list.jsonl", '["a"]\n', "line 1 is a list"),
+        ("list.jsonl", '{"instruction": 3}\n{"instruction": "a"}\n{"prompt": "b"}\n', "(?s)row 1: .*row 3: "),
+        ("list.jsonl", '3\n{"instruction": "a"}\n{"b" 1}\n4\n', "(?s)line 1 .*line 3 .*line 4 "),
         ("best.json", "[]", "no best.json of a run"),
         ("best.json", '{"sst2": {"instruction": "a"}}', "no best.json of a run"),
+        ("config.json", '{"run_name": "a"}', "no best.json of a run: a row has .*; give a run's folder"),
+        ("best.json", "{", "no JSON that can be read"),
         ("list.toml", "{}", "its ending is '.toml'"),
         ("only.txt", "# nothing else", "it holds no instruction"),
         ("binary.txt", b"\xff\xfe\x00", "cannot be read"),
@@ -201,8 +222,9 @@ def test_lists_keep_their_order_and_lose_repeats(tmp_path: Path) -> None:
 )
 def test_faults_are_told(tmp_path: Path, name: str, content: str | bytes, message: str) -> None:
     (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(UserError, match=message.replace("[", r"\[")):
+    with pytest.raises(UserError, match=message.replace("[", r"\[")) as caught:
         read_prompts(tmp_path / name, "sst2")
+    assert "Error" not in str(caught.value)
 
 
 def test_a_missing_file_is_told(tmp_path: Path) -> None:

@@ -107,6 +107,41 @@ def test_check_tells_every_fault_of_the_data_at_once(tmp_path: Path, capsys: pyt
         assert fault in told
 
 
+def test_check_tells_damaged_lines_together_with_the_faults_of_other_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [json.dumps({"text": f"text {i}", "queue": "bug" if i % 2 else "billing"}) for i in range(1, 21)]
+    lines[3], lines[5], lines[15] = lines[3][:-9], "[]", "null"
+    lines[17] = '{"text": "x", "text": "y", "queue": "bug"}'
+    lines[18] = '{"text": "text 19", "queue": "Bug"}'
+    content = [line.encode() for line in lines]
+    content[9] = content[9].replace(b"text 10", b"caf\xe9")
+    (tmp_path / "train.jsonl").write_bytes(b"\n".join(content) + b"\n")
+    (tmp_path / "test.csv").write_text("text,queue\nfine,billing\nwell,billing,indeed\nbad,Billing\n")
+    config = json.loads((ROOT / "configs" / "own_task.json").read_text())
+    (task,) = config["custom_tasks"]
+    files = {
+        name: str(tmp_path / name.replace("_file", end))
+        for name, end in (("train_file", ".jsonl"), ("test_file", ".csv"))
+    }
+    config["custom_tasks"] = [task | files | {"labels": ["billing", "bug"]}]
+    config["policy"]["model"], config["task_model"]["base_url"] = "a/b", "http://host/v1"
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert tasks_command.main(["--check", str(tmp_path / "config.json")]) == 2
+    told = capsys.readouterr().err
+    for fault in (
+        "train.jsonl: line 4 is not JSON",
+        "train.jsonl: line 6 is a list",
+        "train.jsonl: line 10 is not UTF-8 (its byte 14)",
+        "train.jsonl: line 16 is null",
+        "train.jsonl: line 18 is not JSON (the column 'text' stands twice)",
+        "train.jsonl: row 19: the column 'queue' is 'Bug'",
+        "test.csv: row 2 is no CSV (from line 3): it has more cells",
+        "test.csv: row 3 (line 4): the column 'queue' is 'Billing'",
+    ):
+        assert fault in told
+
+
 def test_check_tells_the_faults_of_every_row_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [
         {"instruction": "x", "dataset_name": "math-500", "subject": "Chess"},

@@ -1,8 +1,12 @@
 """The task model's client against a real HTTP server that misbehaves."""
 
+import gc
 import itertools
 import logging
+import os
 import random
+import signal
+import threading
 import time
 from email.utils import formatdate
 
@@ -440,3 +444,22 @@ def test_close_gives_up_what_is_under_way():
         model.close()
         model.close()
         assert time.monotonic() - started < 2.0
+
+
+def test_an_interrupted_first_question_leaves_no_task_behind(caplog):
+    with FaultServer(lambda body, tried: Reply(delay=20.0)) as server:
+        interrupts = threading.Thread(target=interrupt_once, args=(lambda: server.bodies,))
+        interrupts.start()
+        with pytest.raises(KeyboardInterrupt), task_model(server.base_url, timeout=60.0) as model:
+            model.probe()
+        interrupts.join()
+        del model
+        gc.collect()
+    assert "destroyed" not in caplog.text
+
+
+def interrupt_once(condition):
+    while not condition():
+        time.sleep(0.01)
+    time.sleep(0.1)
+    os.kill(os.getpid(), signal.SIGINT)

@@ -14,7 +14,14 @@ from prewrite.config import RolloutSettings, TaskModelSettings
 from prewrite.engine.processes import _birth, end_guarded, start_guarded
 from prewrite.engine.sampler import memory_share
 from prewrite.engine.task_model import TaskModel
-from prewrite.engine.task_server import TaskServer, _gpu_arguments, _server_environment, open_task_model
+from prewrite.engine.task_server import (
+    TaskServer,
+    _gpu_arguments,
+    _server_environment,
+    _temporary_folder,
+    open_task_model,
+    refuse_no_served_model,
+)
 from prewrite.errors import UserError
 from prewrite.types import Call
 from tests.fault_server import FaultServer
@@ -203,6 +210,29 @@ def test_a_folder_that_is_no_model_is_refused_before_anything_starts(tmp_path):
         with pytest.raises(UserError, match=told), server(tmp_path / "log", model):
             pass
     assert not (tmp_path / "log").exists()
+
+
+def test_a_name_that_the_hub_does_not_have_is_refused_before_anything_starts(tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    one = server(tmp_path / "log", "nosuch/model")
+    with pytest.raises(UserError, match=r"task_model\.model: the name .* 'nosuch/model' holds no model") as caught, one:
+        pass
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "log").exists()
+    refuse_no_served_model(TaskModelSettings(model="nosuch/model", server_args=["--revision=v2"]))
+
+
+def test_a_log_that_an_error_names_is_there_and_any_other_is_gone(tmp_path, monkeypatch):
+    (tmp_path / "config.json").write_text("{}")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    late = TaskModelSettings(model=str(tmp_path), gpu_memory_utilization=0.1, startup_timeout=0.5)
+    with pytest.raises(UserError, match=r"From its log, .*task_server\.log") as caught, open_task_model(late):
+        pass
+    log = Path(str(caught.value).partition("From its log, ")[2].partition(":\n")[0])
+    assert log.is_file()
+    with pytest.raises(UserError, match="of another kind"), _temporary_folder() as folder:
+        raise UserError("of another kind")
+    assert list(tmp_path.glob("prewrite-*")) == [log.parent] != [folder]
 
 
 def test_a_server_that_is_not_healthy_in_time_is_ended(tmp_path):

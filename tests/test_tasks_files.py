@@ -29,7 +29,10 @@ def test_jsonl_with_a_bom_crlf_blank_lines_and_a_last_line_that_breaks_off(tmp_p
     path = write(tmp_path, "log.jsonl", '\ufeff{"a": 1}\r\n\r\n  \n{"a": 2}\r\n{"a": 3, "b": "cut o')
     with caplog.at_level(logging.WARNING):
         assert read_rows(path) == [{"a": 1}, {"a": 2}]
+        path.write_bytes(b'{"a": 1}\n{"a": 2, "b": "caf\xc3')  # in the middle of a letter
+        assert read_rows(path) == [{"a": 1}]
     assert "line 5" in caplog.text
+    assert "line 2, the last, breaks off" in caplog.text
 
 
 def test_hard_text_comes_through_unchanged_in_every_form(tmp_path):
@@ -63,7 +66,14 @@ def test_utf8_is_read_whatever_the_locale_says(tmp_path):
         ("rows.jsonl", '{"a": 1}\n{"a": \n{"a": 2}\n', "line 2 is not JSON"),
         ("rows.jsonl", '{"a": 1}\n[1]\n', "line 2 is a list"),
         ("rows.jsonl", '{"a": 1}\nnull\n', "line 2 is null. Every line must be a JSON object"),
-        ("rows.jsonl", b'{"a": "caf\xe9"}\n', "byte 10 is not UTF-8"),
+        ("rows.jsonl", b'{"a": "caf\xe9"}\n', r"line 1 is not UTF-8 \(its byte 11\)"),
+        (
+            "rows.jsonl",
+            '{"a": 1}\n{"a": \n{"a": 2}\n{}\n7\n{"a": 1, "a": 2}\n',
+            "(?s)line 2 .*line 5 .*line 6 .*'a' stands",
+        ),
+        ("rows.csv", b"a,b\nx,y\n1,caf\xe9\n", r"line 3 is not UTF-8 \(its byte 6\)"),
+        ("rows.csv", "a,b\n1,2,3\n1,2\n3,4,5\n", "(?s)row 1 .*more cells.*row 3 .*more cells"),
         ("rows.csv", "a,b\n1,2,3\n", "row 1 .*more cells"),
         ("rows.parquet", "no parquet", "not a parquet file"),
         ("rows.json", "{}", "'.json'"),

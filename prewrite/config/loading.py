@@ -5,7 +5,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from pydantic import ValidationError
 
@@ -94,27 +94,27 @@ def validated(model: type[S], data: dict[str, Any], where: str) -> S:
         raise UserError(f"{where}: {count} fault{'s' if count > 1 else ''}\n{faults}") from None
 
 
-def check_world(config: Config, world_size: int) -> None:
+def check_world(config: Config, world_size: int, where: str = "config") -> None:
     """The rules that need more than the file: whole groups in a step and whole engines for this number of ranks, and
-    that a loss of the user's own is there. Raises UserError."""
+    that a loss of the user's own is there. Raises UserError, which begins with `where`."""
     if config.method == "sft":
         return
     config.loss.own_loss()
     rollouts, group = config.rollouts_per_generation(world_size), config.rollout.num_generations
     if rollouts % group:
         raise UserError(
-            f"config: {rollouts} rollouts a generation (per_device_train_batch_size "
+            f"{where}: {rollouts} rollouts a generation (per_device_train_batch_size "
             f"{config.training.per_device_train_batch_size} x steps_per_generation, or gradient_accumulation_steps, "
             f"{rollouts // config.training.per_device_train_batch_size // world_size} x {world_size} ranks) are no "
             f"whole number of groups of num_generations {group}; change one of the three so that {group} divides them"
         )
     if world_size % config.rollout.vllm_tensor_parallel_size:
         given = f"rollout.vllm_tensor_parallel_size {config.rollout.vllm_tensor_parallel_size}"
-        raise UserError(f"config: {given} does not divide the {world_size} ranks: every engine takes so many of them")
+        raise UserError(f"{where}: {given} does not divide the {world_size} ranks: every engine takes so many of them")
     engines = world_size // config.rollout.vllm_tensor_parallel_size
     if config.rollout.partial_rollouts and rollouts // group < engines:
         raise UserError(
-            f"config: rollout.partial_rollouts gives every engine whole groups, and a batch has {rollouts // group} "
+            f"{where}: rollout.partial_rollouts gives every engine whole groups, and a batch has {rollouts // group} "
             f"for {engines} engines; raise gradient_accumulation_steps, lower num_generations, or leave it out"
         )
 
@@ -214,6 +214,15 @@ def _place_of(key: str, value: object = None) -> str:
     return f"{said}; in place of {shown(key, value)} take {instead}" if instead else said
 
 
+def _taken_beside(setting: str, value: object) -> str:
+    """A hint at the setting of the same section that takes the value; "" where none does, or several."""
+    section, _, key = setting.rpartition(".")
+    model = dict(sections()).get(section)
+    fields = model.model_fields.items() if model else ()
+    takers = [name for name, info in fields if name != key and value in get_args(info.annotation)]
+    return f" ({value!r} is a value of {section}{section and '.'}{takers[0]})" if len(takers) == 1 else ""
+
+
 def _describe(fault: Any) -> str:
     where = ".".join(str(part) for part in fault["loc"]) or "config"
     if fault["type"] == "extra_forbidden":
@@ -236,4 +245,6 @@ def _describe(fault: Any) -> str:
         hint = """ (a list, as in --set 'data.tasks=["sst2"]')"""
         if given.startswith("[") and '"' not in given:
             hint = " (its quotes were lost on the way: docs/gpus.md says which launchers keep them)"
+    elif fault["type"] == "literal_error":
+        hint = _taken_beside(where, given)
     return f"{where}: given {shown(where, given)}; the rule: {message}{hint}"

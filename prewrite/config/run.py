@@ -112,7 +112,10 @@ class Config(Section):
             yield "reset_model with one stage resets nothing: give num_stages or `stages`"
         name = self.run_name
         if "/" in name or name.strip() in ("", ".", "..") or not name.isprintable():
-            yield f"run_name={self.run_name!r} is not the name of a folder"
+            yield (
+                f"run_name={self.run_name!r} is not the name of a folder: give one name, as first_try, without / and "
+                "line breaks; the folder that it lies in is output_dir"
+            )
 
     def updates_per_generation(self) -> int:
         """Optimizer steps that share one rollout batch, each on its own part of it."""

@@ -10,10 +10,10 @@ import hashlib
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from prewrite.config import BudgetSettings, TaskModelSettings
 from prewrite.engine.answer_log import AnswerLog
@@ -29,6 +29,7 @@ from prewrite.types import Answer, Call
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
 _OnDone = Callable[[int, int], None] | None
 _OnAnswer = Callable[[Call, Answer], None] | None
 _CALLS_FOR_A_VERDICT = 20
@@ -136,11 +137,7 @@ class TaskModel(contextlib.AbstractContextManager["TaskModel"]):
         after all retries: the endpoint is gone, and the rest would only wait for it. A refusal is a reply. Not with
         max_failure_share 1, which allows every call to fail.
         """
-        asked = asyncio.run_coroutine_threadsafe(self._ask_all(calls, progress, on_answer), self._loop)
-        try:
-            return asked.result()
-        finally:
-            asked.cancel()  # no effect on a finished one; on Ctrl-C nothing is left waiting
+        return self._wait_for(self._ask_all(calls, progress, on_answer))
 
     def body(self, call: Call) -> dict[str, Any]:
         """What is sent for a call, but for the seed."""
@@ -157,7 +154,7 @@ class TaskModel(contextlib.AbstractContextManager["TaskModel"]):
     def probe(self, choices: Sequence[str] = ()) -> Dialect | None:
         """`probe_endpoints`, before any work; with `choices` it sets `dialect`, which is returned."""
         probe = probe_endpoints(self._endpoints, self.settings, self.seed, choices)
-        dialect = asyncio.run_coroutine_threadsafe(probe, self._loop).result()
+        dialect = self._wait_for(probe)
         self._check_usage()
         if choices:
             self.dialect = dialect
@@ -182,6 +179,13 @@ class TaskModel(contextlib.AbstractContextManager["TaskModel"]):
                 f"task model at {self.base_url}: {failed} of the last {calls} calls stayed failed ({kinds}; the last "
                 f"one {self._last_failure}), more than task_model.max_failure_share {most}. {way_out}"
             )
+
+    def _wait_for(self, work: Coroutine[Any, Any, T]) -> T:
+        asked = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return asked.result()
+        finally:
+            asked.cancel()  # no effect on a finished one; on Ctrl-C nothing is left waiting
 
     async def _ask_all(self, calls: Sequence[Call], progress: _OnDone, on_answer: _OnAnswer) -> list[Answer]:
         done = 0
@@ -302,9 +306,9 @@ class TaskModel(contextlib.AbstractContextManager["TaskModel"]):
             raise UserError(f"budget.{limited[0]}: the endpoint {self.base_url} {lacks}, so that {way_out}")
 
     async def _shut_down(self) -> None:
-        tasks = list(self._in_flight.values())
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}  # an interrupted first question among them
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, *self._ahead.values(), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         for endpoint in self._endpoints:
             await endpoint.close()

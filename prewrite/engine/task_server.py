@@ -5,6 +5,7 @@ import logging
 import math
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
+from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+from transformers.utils import cached_file
 
 from prewrite.config import BudgetSettings, TaskModelSettings
 from prewrite.engine.distributed import free_port
@@ -21,7 +24,7 @@ from prewrite.engine.processes import end_guarded, start_guarded
 from prewrite.engine.sampler import memory_share
 from prewrite.engine.task_model import TaskModel
 from prewrite.errors import UserError
-from prewrite.model_folder import refuse_no_model
+from prewrite.model_folder import adapter_base, refuse_no_model
 
 logger = logging.getLogger(__name__)
 
@@ -67,10 +70,10 @@ class TaskServer:
         from prewrite.engine.adapter import whole_model
 
         runs_its_code = "--trust-remote-code" in self.settings.server_args
+        refuse_no_served_model(self.settings)
         with contextlib.ExitStack() as stack:  # closed here where the block is never entered, Ctrl-C included
             whole = whole_model("task_model.model", self.settings.model, dtype=None, trust_remote_code=runs_its_code)
             model = stack.enter_context(whole)
-            refuse_no_model("task_model.model", model)
             self.log_path.parent.mkdir(parents=True, exist_ok=True)
             command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model, *self._arguments]
             with self.log_path.open("wb") as log:
@@ -125,21 +128,59 @@ class TaskServer:
         return "\n".join([*list(errors)[:_ERRORS_BEFORE_TAIL], *tail])
 
 
+def refuse_no_served_model(settings: TaskModelSettings) -> None:
+    """UserError where the server that the settings ask for would find no model; before one is started, which takes a
+    minute and ends in another program's words."""
+    model = settings.model
+    if adapter_base(model) is not None:  # which is merged, and its base looked up, by `whole_model`
+        return
+    refuse_no_model("task_model.model", model)
+    if os.path.exists(model) or any(one.startswith("--revision") for one in settings.server_args):
+        return
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it tells each of its tries
+    try:
+        cached_file(model, "config.json")
+    except OSError as error:
+        cause = error.__cause__
+        if isinstance(cause, EntryNotFoundError) and not isinstance(cause, LocalEntryNotFoundError):
+            return  # the model is there, with its config under another name
+        reason = str(error).strip().partition("\n")[0].rstrip(".")
+        raise UserError(
+            f"task_model.model: the name (there is no such folder) {model!r} holds no model that can be found: "
+            f"{reason}. Give a folder with config.json, tokenizer and safetensors (scripts/fetch_model.py makes the "
+            "embedded one), a name on the hub, or task_model.base_url (--base-url) where it is served."
+        ) from error
+
+
 @contextlib.contextmanager
 def open_task_model(
     settings: TaskModelSettings, *, log_path: Path | None = None, budget: BudgetSettings | None = None
 ) -> Iterator[TaskModel]:
     """The task model for one process: at `settings.base_url`, or behind a server that lives as long as the block.
 
-    log_path: of that server; None = a temporary file (every error quotes it).
+    log_path: of that server; None = a temporary file, which stays where an error names it.
     """
     with contextlib.ExitStack() as stack:
         if (base_url := settings.base_url) is None:
-            folder = stack.enter_context(tempfile.TemporaryDirectory()) if log_path is None else None
-            server = TaskServer(settings, log_path=log_path or Path(str(folder), "task_server.log"))
+            log_path = log_path or stack.enter_context(_temporary_folder()) / "task_server.log"
+            server = TaskServer(settings, log_path=log_path)
             base_url = stack.enter_context(server).base_url
             stack.enter_context(server.blamed())
         yield stack.enter_context(TaskModel(settings, base_url=base_url, budget=budget))
+
+
+@contextlib.contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    """A folder that lasts as long as the block, and longer where it ends in a UserError that names it."""
+    folder, is_named = Path(tempfile.mkdtemp(prefix="prewrite-task-server-")), False
+    try:
+        yield folder
+    except UserError as error:
+        is_named = str(folder) in str(error)
+        raise
+    finally:
+        if not is_named:
+            shutil.rmtree(folder)
 
 
 def _gpu_arguments(settings: TaskModelSettings) -> list[str]:

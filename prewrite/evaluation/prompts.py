@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from prewrite.errors import UserError
-from prewrite.tasks.files import instruction_row, is_missing, read_rows
+from prewrite.tasks.files import instruction_row, is_missing, read_rows, refuse_faults
 from prewrite.types import InstructionRow
 
 Naming = Callable[[str], str]  # a task's name as a file has it -> its own
@@ -78,13 +78,18 @@ def read_prompts(path: str | Path, task: str, canonical: Naming = str) -> list[P
     if not is_own:
         notes = (f"no row of {path.name} is for {task}: they are for {', '.join(others)}",)
     groups: dict[tuple[InstructionRow, str | None], list[str]] = defaultdict(list)
+    faults = []
     for number, (line, name) in enumerate(zip(rows, named, strict=True), 1):
         if is_own and name not in (None, task):
             continue
-        initial = None if is_missing(line.get("rewrite_of")) else _text(line, "rewrite_of", path, number).strip()
-        if text := _text(line, "instruction", path, number).strip():
-            row = _row(line, task, f"{path}: row {number}") if is_own else InstructionRow("", task)
-            groups[row, initial].append(text)
+        try:
+            initial = None if is_missing(line.get("rewrite_of")) else _text(line, "rewrite_of", path, number).strip()
+            if text := _text(line, "instruction", path, number).strip():
+                row = _row(line, task, f"{path}: row {number}") if is_own else InstructionRow("", task)
+                groups[row, initial].append(text)
+        except UserError as error:
+            faults.append(str(error))
+    refuse_faults(faults)
     ranked_by, found = "chosen by the run" if kind == "best" else "file order", []
     for (row, initial), texts in groups.items():
         own = tuple(Candidate(text, ranked_by) for text in dict.fromkeys(texts) if text != initial)
@@ -128,6 +133,7 @@ def _row(line: dict[str, Any], task: str, where: str) -> InstructionRow:
 
 
 def _read_best(path: Path) -> list[dict[str, Any]]:
+    way_out = "give a run's folder, or a list of instructions (.jsonl, .csv, .parquet, .txt)"
     try:
         best = json.loads(path.read_text(encoding="utf-8"))
         return [
@@ -140,10 +146,13 @@ def _read_best(path: Path) -> list[dict[str, Any]]:
             for entry in best.values()
             for earlier in [entry.get("earlier")]  # the stages before: the first one's beginning is the run's
         ]
-    except (OSError, ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{path}: no JSON that can be read ({error}); {way_out}") from error
+    except (LookupError, TypeError, AttributeError) as error:
         needed = "a row has the texts `instruction`, `task` and `baseline.instruction`, and a list `earlier` of stages"
-        fault = f"no best.json of a run ({type(error).__name__}: {error})"
-        raise UserError(f"{path}: {fault}: {needed}; of .json files only that is read") from error
+        raise UserError(
+            f"{path}: no best.json of a run: {needed}; of .json files only that is read; {way_out}"
+        ) from error
 
 
 def finite(value: object) -> float | None:

@@ -17,6 +17,7 @@ def prompt_files(given: Sequence[Path]) -> list[Path]:
     by the file of each. Raises UserError."""
     files: list[Path] = []
     for path in given:
+        _refuse_checkpoint(path)
         if not os.path.isdir(path):  # not Path.is_dir, which raises for a name too long
             if not os.path.exists(path):
                 raise UserError(f"{path}: there is no such file; give a run's folder, or a list of instructions")
@@ -29,6 +30,19 @@ def prompt_files(given: Sequence[Path]) -> list[Path]:
             raise UserError(f"{path}: no run folder, nor a folder of runs: {where}")
         files += found
     return files
+
+
+def _refuse_checkpoint(path: Path) -> None:
+    """UserError for what lies in a run's `checkpoints`: a model's config.json is beside it there, and no run's."""
+    whole = path.absolute()
+    for place, what, way_out in (
+        (whole, "this folder holds the checkpoints", "one of these folders"),
+        (whole.parent, "this is a checkpoint", "this folder"),
+        (whole.parent.parent, "this is a file of a checkpoint", "its folder"),
+    ):
+        if place.name == "checkpoints" and os.path.isfile(place.parent / "config.json"):
+            run = f"of the run {place.parent}: give the run's folder to --prompts"
+            raise UserError(f"{path}: {what} {run}, or {way_out} to --rewriter or --model")
 
 
 def _file_of_run(folder: Path) -> Path | None:

@@ -7,6 +7,7 @@ import logging
 import math
 import os
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -26,7 +27,20 @@ Start = Literal["new", "resume", "overwrite"]
 ANSWERS = "answers.jsonl"  # written by `prewrite.engine.answers`
 
 _LINES = ("metrics.jsonl", "log.jsonl", "dev.jsonl")  # a folder with none of them is a start that failed
+_OTHER_PLACE = "set output_dir and run_name"
 _WAY_OUT = "make room or put its rights in order, then go on with --resume"
+
+
+def refuse_unwritable(config: Config) -> None:
+    """UserError where the run folder could not be made. Nothing stays written."""
+    folder = run_folder(config)
+    there = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
+    try:
+        os.rmdir(tempfile.mkdtemp(dir=there, prefix=".prewrite-"))
+    except OSError as error:
+        raise UserError(
+            f"run folder {folder}: cannot be written ({there}: {error.strerror}); {_OTHER_PLACE}"
+        ) from error
 
 
 def run_folder(config: Config) -> Path:
@@ -48,7 +62,7 @@ class Journal:
         self._tracking = config.tracking
         self._trackers: list[Tracker] = []
         self._draft = self.folder.with_name(f".{self.folder.name}.part")  # of a folder to start over in
-        with self._faults_told("set output_dir and run_name"):
+        with self._faults_told(_OTHER_PLACE):
             self._end_start_over()
             if self.holds_run and start == "overwrite":
                 self.set_aside()

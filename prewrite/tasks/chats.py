@@ -52,7 +52,8 @@ def is_run_folder(path: Path) -> bool:
 
 def read_chats(path: Path, data: DataSettings) -> list[Chat]:
     """The chats of a file that `read_placed_rows` reads. Raises UserError with every row's fault."""
-    return chats_of([(f"{path}: {place}", row) for place, row in read_placed_rows(path)], data)
+    faults: list[str] = []
+    return chats_of([(f"{path}: {place}", row) for place, row in read_placed_rows(path, faults)], data, faults)
 
 
 def read_hub_chats(split: HubSplit, data: DataSettings) -> list[Chat]:
@@ -62,9 +63,12 @@ def read_hub_chats(split: HubSplit, data: DataSettings) -> list[Chat]:
     return chats_of([(f"{where}: row {number}", row) for number, row in enumerate(rows, start=1)], data)
 
 
-def chats_of(rows: Sequence[PlacedRow], data: DataSettings) -> list[Chat]:
-    """Raises UserError with every row's fault; an empty turn is one, or leaves its row out, as `data.empty` says."""
-    chats, faults, empty = [], [], []
+def chats_of(rows: Sequence[PlacedRow], data: DataSettings, unread: Sequence[str] = ()) -> list[Chat]:
+    """Raises UserError with every row's fault; an empty turn is one, or leaves its row out, as `data.empty` says.
+
+    unread: what is wrong with rows that could not be read.
+    """
+    chats, faults, empty = [], [*unread], []
     for where, row in rows:
         try:
             chats.append(chat_of(row, where))

@@ -27,12 +27,20 @@ class _Empty(_Fault):
 
 
 def make_examples(
-    task: Task, rows: Sequence[PlacedRow], read: RowReader, *, label: str, empty: Empty, left_out: str = ""
+    task: Task,
+    rows: Sequence[PlacedRow],
+    read: RowReader,
+    *,
+    label: str,
+    empty: Empty,
+    left_out: str = "",
+    unread: Sequence[str] = (),
 ) -> list[Example]:
     """The examples of placed rows ("train.csv: row 3 (line 4)", and the row), numbered from 1 where they have no id.
 
     empty: what becomes of a row with an empty text or gold. A text may be kept, a gold never.
     left_out: why `read` gives None for some rows, where that is to be told.
+    unread: what is wrong with rows that could not be read.
     Raises UserError with every fault, rows of the same one together, counted.
     """
     places: dict[str, list[str]] = {}
@@ -54,8 +62,8 @@ def make_examples(
     for example_id, count in Counter(example.id for example in examples).items():
         if count > 1:
             places[f"two rows have the same id {example_id!r}; make it unique, or leave the column out."] = [label]
-    if places:
-        raise UserError("\n".join(_told(task, places)))
+    if places or unread:
+        raise UserError("\n".join(_told(task, places, unread)))
     if left_out and others:
         if not examples:
             raise UserError(f"{task.name}: all {len(rows)} rows are left out: {left_out}. See custom_tasks[].target.")
@@ -66,12 +74,13 @@ def make_examples(
     return examples
 
 
-def _told(task: Task, places: dict[str, list[str]]) -> list[str]:
-    lines = []
-    for fault, own in list(places.items())[:_KINDS_TOLD]:
+def _told(task: Task, places: dict[str, list[str]], unread: Sequence[str]) -> list[str]:
+    lines = [f"{task.name}: {fault}" for fault in unread]
+    for fault, own in places.items():
         also = f" ({len(own)} rows: {_short(own)})" if len(own) > 1 else ""
         lines.append(f"{task.name}: {own[0]}: {fault}{also}")
-    return lines + ([f"{task.name}: and {len(places) - _KINDS_TOLD} faults more."] if len(places) > _KINDS_TOLD else [])
+    more = [f"{task.name}: and {len(lines) - _KINDS_TOLD} faults more."] if len(lines) > _KINDS_TOLD else []
+    return lines[:_KINDS_TOLD] + more
 
 
 def _short(places: Sequence[str]) -> str:

@@ -1,6 +1,7 @@
 """Rows out of JSONL, CSV, parquet and saved `datasets` folders, in any locale; faults have file, row and column."""
 
 import ast
+import codecs
 import contextlib
 import csv
 import io
@@ -22,6 +23,7 @@ log = logging.getLogger(__name__)
 
 Rows = TypeVar("Rows", bound=Sequence[Any])
 
+_LineRow = tuple[int, dict[str, Any] | str]  # its first line, and the row, or what is wrong with it
 _LONGEST_CELL = 2**31 - 1
 _EXACT_FLOATS = 2**53
 _FAULTS_TOLD = 12
@@ -37,13 +39,17 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
     Text is UTF-8, with or without a byte-order mark. JSONL: blank lines are skipped; a last line that breaks off (the
     writer was killed) is left out with a warning that gives its number; any other line that is no JSON object is
-    refused. A missing, unreadable or empty file raises UserError.
+    refused, all such lines in one message. A missing, unreadable or empty file raises UserError.
     """
     return [row for _, row in read_placed_rows(path)]
 
 
-def read_placed_rows(path: Path) -> list[tuple[str, dict[str, Any]]]:
-    """`read_rows`, each with its place in the file: "row 3", or "row 3 (line 4)" where the two differ."""
+def read_placed_rows(path: Path, faults: list[str] | None = None) -> list[tuple[str, dict[str, Any]]]:
+    """`read_rows`, each with its place in the file: "row 3", or "row 3 (line 4)" where the two differ.
+
+    faults: where given, it gets what is wrong with rows that cannot be read, which are left out, so that the caller
+    tells them together with the faults of the others.
+    """
     if os.path.isdir(path):  # not Path.is_dir, which raises for a name too long
         rows = require_rows(_read_saved(path), str(path))
         return [(f"row {number}", row) for number, row in enumerate(rows, start=1)]
@@ -52,11 +58,18 @@ def read_placed_rows(path: Path) -> list[tuple[str, dict[str, Any]]]:
     readers = {".jsonl": _read_jsonl, ".csv": _read_csv, ".parquet": _read_parquet}
     if path.suffix.lower() not in readers:
         raise UserError(f"{path}: its ending is {path.suffix!r}; rows are read from {', '.join(readers)} files.")
-    rows = require_rows(readers[path.suffix.lower()](path), str(path))
-    return [
-        (f"row {number}" + (f" (line {line})" if line != number else ""), row)
-        for number, (line, row) in enumerate(rows, start=1)
-    ]
+    read = require_rows(readers[path.suffix.lower()](path), str(path))
+    rows, damaged = [], []
+    for number, (line, row) in enumerate(read, start=1):
+        if isinstance(row, str):
+            damaged.append(f"{path}: {row}")
+        else:
+            rows.append((f"row {number}" + (f" (line {line})" if line != number else ""), row))
+    if faults is None or not rows:
+        refuse_faults(damaged)
+    else:
+        faults += damaged
+    return rows
 
 
 def require_rows(rows: Rows, where: str, filtered_by: str = "") -> Rows:
@@ -89,7 +102,7 @@ def read_instruction_rows(path: Path, default_task: str | None = None) -> list[I
     default_task: the dataset_name of rows without one. Raises UserError with every row's fault.
     """
     rows, faults = [], []
-    for place, row in read_placed_rows(path):
+    for place, row in read_placed_rows(path, faults):
         try:
             if default_task is not None and is_missing(row.get("dataset_name")):
                 row = row | {"dataset_name": default_task}
@@ -176,34 +189,29 @@ def _plain_text(value: object) -> str | None:
     return str(value) if isinstance(value, int | float | Decimal) else None
 
 
-def _read_text(path: Path, *, may_break_off: bool = False) -> str:
-    content = path.read_bytes()
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        if may_break_off and error.reason == "unexpected end of data":  # in the middle of a letter
-            return content.decode("utf-8-sig", "replace")
-        raise UserError(f"{path}: byte {error.start} is not UTF-8. Save the file as UTF-8.") from error
-
-
-def _read_jsonl(path: Path) -> list[tuple[int, dict[str, Any]]]:
-    text = _read_text(path, may_break_off=True)
-    lines = text.split("\n")  # not splitlines: U+2028 and the like may stand inside a JSON string
-    rows = []
+def _read_jsonl(path: Path) -> list[_LineRow]:
+    lines = path.read_bytes().removeprefix(codecs.BOM_UTF8).split(b"\n")
+    rows: list[_LineRow] = []
     for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
+        reason = ""
         try:
-            row = json.loads(line, object_pairs_hook=_no_repeats)
-        except (ValueError, RecursionError) as error:
-            if isinstance(error, json.JSONDecodeError) and number == len(lines):
-                log.warning("%s: line %d, the last, breaks off (%s): left out", path, number, error.msg)
+            text = line.decode()
+            if not text.strip():
                 continue
-            reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
-            raise UserError(f"{path}: line {number} is not JSON ({reason}). Every line must be an object.") from error
-        if not isinstance(row, dict):
-            raise UserError(f"{path}: line {number} is {kind_of(row)}. Every line must be a JSON object.")
-        rows.append((number, row))
+            row = json.loads(text, object_pairs_hook=_no_repeats)
+            if not isinstance(row, dict):
+                row = f"line {number} is {kind_of(row)}. Every line must be a JSON object."
+        except UnicodeDecodeError as error:
+            row = f"line {number} is not UTF-8 (its byte {error.start + 1}). Save the file as UTF-8."
+            if error.reason == "unexpected end of data":  # in the middle of a letter
+                reason = error.reason
+        except (ValueError, RecursionError) as error:
+            reason = error.msg if isinstance(error, json.JSONDecodeError) else ""
+            row = f"line {number} is not JSON ({reason or error}). Every line must be an object."
+        if reason and number == len(lines):
+            log.warning("%s: line %d, the last, breaks off (%s): left out", path, number, reason)
+        else:
+            rows.append((number, row))
     return rows
 
 
@@ -219,25 +227,36 @@ def _refuse_repeats(columns: Sequence[str]) -> None:
         raise ValueError(f"the column {min(repeated)!r} stands twice")
 
 
-def _read_csv(path: Path) -> list[tuple[int, dict[str, Any]]]:
+def _read_csv(path: Path) -> list[_LineRow]:
+    content = path.read_bytes()
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = content[: error.start].split(b"\n")
+        place = f"line {len(before)} is not UTF-8 (its byte {len(before[-1]) + 1})"
+        raise UserError(f"{path}: {place}. Save the file as UTF-8.") from error
     csv.field_size_limit(_LONGEST_CELL)
-    reader = csv.DictReader(io.StringIO(_read_text(path), newline=""), strict=True)
-    rows, line = [], 1
+    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    rows: list[_LineRow] = []
+    line = 1
     try:
         _refuse_repeats(list(reader.fieldnames or ()))
         line = reader.line_num + 1
         for row in reader:
-            if None in row:
-                raise ValueError("it has more cells than the header; quote cells that hold commas")
-            rows.append((line, row))
+            more = "it has more cells than the header; quote cells that hold commas"
+            rows.append((line, _no_csv(len(rows), line, more) if None in row else row))
             line = reader.line_num + 1
     except (csv.Error, ValueError) as error:
         fault = _UNCLOSED if str(error) == "unexpected end of data" else error
-        raise UserError(f"{path}: row {len(rows) + 1} is no CSV (from line {line}): {fault}.") from error
+        rows.append((line, _no_csv(len(rows), line, fault)))  # where the next row begins, nobody knows
     return rows
 
 
-def _read_parquet(path: Path) -> list[tuple[int, dict[str, Any]]]:
+def _no_csv(rows_before: int, line: int, fault: object) -> str:
+    return f"row {rows_before + 1} is no CSV (from line {line}): {fault}."
+
+
+def _read_parquet(path: Path) -> list[_LineRow]:
     import pyarrow.parquet
 
     try:

@@ -179,7 +179,8 @@ def _label(source: Source, from_file: bool) -> str:
 def _load(task: Task, source: Source, folder: Path | None, empty: Empty) -> _Loaded:
     place = source.folder or folder
     from_hub = place is None
-    where, rows = _read_hub(task, source) if place is None else _read_files(task, source, place)
+    unread: list[str] = []
+    where, rows = _read_hub(task, source) if place is None else _read_files(task, source, place, unread)
     require_rows(rows, f"{task.name}: {where}")
     label = _label(source, not from_hub).split()[0]
     if source.class_names and not from_hub:  # the user's own config names a hub data set
@@ -187,7 +188,8 @@ def _load(task: Task, source: Source, folder: Path | None, empty: Empty) -> _Loa
         log.warning(told, task.name, label, where, _hub_names(source))
     read = source.read_hub if from_hub else source.read_file
     empty = "keep" if from_hub else empty
-    examples = make_examples(task, rows, read, label=label, empty=empty, left_out=source.left_out)
+    how = {"label": label, "empty": empty, "left_out": source.left_out, "unread": unread}
+    examples = make_examples(task, rows, read, **how)
     if blank := [example.id for example in examples if not all(text.strip() for text in example.fields.values())]:
         told = (task.name, where, len(blank), len(examples), blank[0])
         log.warning("%s: %s: %d of %d rows have an empty text (the first: %s)", *told)
@@ -203,7 +205,8 @@ def _load(task: Task, source: Source, folder: Path | None, empty: Empty) -> _Loa
     return _Loaded(where, from_hub, require_rows(examples, f"{task.name}: {where}"))
 
 
-def _read_files(task: Task, source: Source, folder: Path) -> tuple[str, list[PlacedRow]]:
+def _read_files(task: Task, source: Source, folder: Path, unread: list[str]) -> tuple[str, list[PlacedRow]]:
+    """unread: gets what is wrong with rows that cannot be read."""
     missing = [name for name in source.files if not (folder / name).is_file()]
     if missing and source.folder is None:
         raise UserError(
@@ -211,7 +214,7 @@ def _read_files(task: Task, source: Source, folder: Path) -> tuple[str, list[Pla
             f"names its columns), or unset data.local_dir and PREWRITE_DATA to load {_hub_names(source)} from the hub. "
             f"{source.access}".rstrip()
         )
-    placed = ((name, *one) for name in source.files for one in read_placed_rows(folder / name))
+    placed = ((name, *one) for name in source.files for one in read_placed_rows(folder / name, unread))
     return ", ".join(source.files), [(f"{name}: {place}", row) for name, place, row in placed]
 
 

@@ -12,6 +12,7 @@ import torch
 
 from prewrite.config import Config
 from prewrite.engine import distributed
+from prewrite.errors import UserError
 from prewrite.report import try_report
 from prewrite.reporting.console import Console
 from prewrite.training.callbacks import Callback, TrainingState
@@ -21,6 +22,8 @@ from prewrite.training.progress import Progress
 from prewrite.training.schedule import learning_rate_at, why_over
 from prewrite.training.stopping import Stopping
 from prewrite.types import Rollout
+
+_RESUME = "The same command with --resume goes on from the last checkpoint, where there is one."
 
 
 class Loop(ABC):
@@ -99,6 +102,10 @@ class Loop(ABC):
             self.state.tell("on_stage_end", self._finish())
             seconds = time.perf_counter() - self.engines.opened
             totals = {"steps": self.progress.step, "seconds": seconds} | self._counts()
+        except UserError as error:
+            if "--resume" not in str(error):
+                error.args = (f"{error} {_RESUME}",)
+            raise
         finally:
             console.close()
         if self.engines.journal is not None:

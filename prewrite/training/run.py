@@ -12,8 +12,9 @@ from prewrite.engine.deepspeed_config import refuse_no_bitsandbytes
 from prewrite.engine.length import refuse_too_long
 from prewrite.engine.policy import load_tokenizer, quiet_libraries
 from prewrite.engine.sampler import refuse_sleep_without_gpu
+from prewrite.engine.task_server import refuse_no_served_model
 from prewrite.plugins import faults_told, own_class
-from prewrite.reporting.journal import Start
+from prewrite.reporting.journal import Start, refuse_unwritable
 from prewrite.reporting.trackers import refuse_missing_trackers
 from prewrite.training.benchmarks import check_benchmarks, evaluate_benchmarks
 from prewrite.training.callbacks import Callback, EarlyStopping
@@ -23,9 +24,9 @@ from prewrite.training.saving import Checkpointing
 from prewrite.training.stage import begin, load_stages, make_trainer
 
 
-def run(config: Config, start: Start = "new", *, dry_run: bool = False) -> None:
+def run(config: Config, start: Start = "new", *, dry_run: bool = False, where: str = "config") -> None:
     """Trains as the config says. start: what to do with an earlier run in the run folder. dry_run: says what the run
-    would ask, and ends; no model is loaded, nobody is asked, nothing is written.
+    would ask, and ends; no model is loaded, nobody is asked, nothing is written. where: what messages call the config.
 
     Raises UserError for what the user can put right, before any model loads if it can.
     """
@@ -37,7 +38,7 @@ def run(config: Config, start: Start = "new", *, dry_run: bool = False) -> None:
         with distributed.together("reading its data"):
             if not world.is_main:  # what there is to be told of the data, the main rank tells
                 logging.disable(logging.WARNING)
-            check_world(config, world.size)
+            check_world(config, world.size, where)
             refuse_missing_trackers(config)
             refuse_sleep_without_gpu(config.rollout, world)
             refuse_compiling_without_compiler(config.policy)
@@ -45,6 +46,8 @@ def run(config: Config, start: Start = "new", *, dry_run: bool = False) -> None:
             if config.policy.trust_remote_code and world.is_main:
                 print(f"policy.trust_remote_code is on: Python code that comes with {config.policy.model} runs here")
             tokenizer = load_tokenizer(config.policy)
+            if world.is_main and config.asks_task_model and config.task_model.base_url is None:
+                refuse_no_served_model(config.task_model)
             refuse_no_bitsandbytes(config.policy, config.training)
             refuse_adapter(config.policy)
             refuse_too_long(config)
@@ -56,6 +59,8 @@ def run(config: Config, start: Start = "new", *, dry_run: bool = False) -> None:
             logging.disable(logging.NOTSET)
         agreement.agree_on_data(data, world)
         if dry_run:
+            if world.is_main:
+                refuse_unwritable(config)
             for number, stage in enumerate(stages if world.is_main else (), start=1):
                 print(f"stage {number} of {len(stages)}\n" * (len(stages) > 1) + stage.outlook(world.size))
             return

@@ -164,6 +164,49 @@ def test_free_text_is_asked_for_without_choices_and_has_no_label_bias(tmp_path: 
     assert marks == {"".join(str(int(gold == "positive")) for gold in golds)}
 
 
+@pytest.mark.parametrize("answered", [0, 60])
+def test_a_dead_endpoint_is_no_result(tmp_path: Path, answered: int) -> None:
+    """Neither from the start nor after so many calls, the initial instruction's test among them."""
+
+    def dies(body: dict[str, Any], tried: int) -> Reply:
+        return Reply(body=completion("positive")) if len(server.bodies) <= answered else Reply(status=400, body="no")
+
+    flags = ["--task", "sentiment", "--model", "m", "--scoring", "free_text", "--test-rows", "40", "--seeds", "1"]
+    with FaultServer(dies) as server, pytest.raises(UserError, match="400"):
+        main([*flags, "--base-urls", server.base_url, "--methods", "best_of_k@20", "--out", str(tmp_path / "new")])
+    path = tmp_path / "new" / "optimizers-sentiment.jsonl"
+    tested = [json.loads(line)["tested"] for line in path.read_text().splitlines()] if answered else []
+    assert tested == ([get_task("sentiment").default_instruction] if answered else [])
+    assert path.exists() == bool(answered)
+
+
+def test_what_cannot_run_is_told_before_anything_is_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "torn").mkdir()
+    (tmp_path / "torn" / "optimizers-sentiment.jsonl").write_text('{"broken\n{"rows": 1}\n')
+    with FaultServer(lambda body, tried: Reply(body=completion("positive"))) as server:
+        flags = ["--task", "sentiment", "--model", "m", "--test-rows", "4", "--base-urls", server.base_url]
+        for given, told in (
+            (["--methods", "prewrite@40", "--set", "max_stepz=1"], "max_stepz: unknown key; did you mean"),
+            (["--methods", "prewrite@40", "--config", "nowhere.json"], "config nowhere.json: cannot be read"),
+            (["--base-urls", "127.0.0.1:9"], "no plain address"),
+            (["--out", str(tmp_path / "file")], "file is a file; give a folder"),
+            (["--out", str(tmp_path / "torn")], r"sentiment.jsonl, line 1: no record .*take the line out"),
+        ):
+            with pytest.raises(UserError, match=told):
+                main([*flags, "--config", "configs/quickstart.json", "--out", str(tmp_path / "new"), *given])
+    assert not server.bodies
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_table_counts_failed_calls(capsys: pytest.CaptureFixture[str]) -> None:
+    task = get_task("sentiment")
+    print_table(task, [{"tested": task.default_instruction, "marks": "01-1"}])
+    told = capsys.readouterr().out
+    assert "| initial |  | 50.0 |" in told
+    assert "1 of 4 calls stayed failed, and count as wrong" in told
+
+
 @pytest.mark.parametrize("logprobs", [{}, {"logprobs": None}, {"logprobs": {"content": []}}])
 def test_without_log_probabilities_a_label_bias_is_left_out_or_where_it_was_asked_for_fails(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], logprobs: dict[str, Any]
@@ -226,6 +269,6 @@ def test_the_head_to_head_at_toy_size(tmp_path: Path, shallow_model: str, capsys
     for method, record in runs.items():
         assert 0 < record["wire_calls"] <= 60, method  # GEPA ends the round that it is in
         assert f"| {method} | 1 |" in table
-    # The server's own count: a run's first question, what the runs paid and proposed, the test passes, the bias' own.
+    # The server's own count: the first question, a run's own, what runs paid and proposed, test passes, the bias' own.
     paid = sum(record["wire_calls"] + record.get("rewriter_calls", 0) for record in runs.values())
-    assert served == 1 + paid + 16 * len(tests) + 16
+    assert served == 1 + 1 + paid + 16 * len(tests) + 16

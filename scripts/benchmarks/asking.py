@@ -1,6 +1,7 @@
 """What the measurements without a trainer share: the servers, the untrained rewriter, one graded pass, JSON lines."""
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
@@ -18,10 +19,12 @@ from prewrite.asking import MINI_BATCH
 from prewrite.asking.cleaning import clean_rewrite
 from prewrite.asking.questions import Question, Scoring
 from prewrite.config import TaskModelSettings
+from prewrite.config.loading import validated
 from prewrite.config.rollout import META_INSTRUCTION
 from prewrite.engine.task_model import TaskModel
 from prewrite.errors import UserError
 from prewrite.tasks.base import Task
+from prewrite.terminal import exit_code as code_of
 from prewrite.types import Answer, Call, Example, InstructionRow, Verdict
 
 REWRITE_TOKENS = 256
@@ -60,7 +63,10 @@ def add_arguments(parser: argparse.ArgumentParser, *, asks: bool = True) -> None
 
 
 class Servers:
-    """Endpoints that serve one model and share its calls, each call always at the same one. Safe from any thread."""
+    """Endpoints that serve one model and share its calls, each call always at the same one. Safe from any thread.
+
+    UserError for an address that is none, and where more of an endpoint's calls stay failed than a run would bear.
+    """
 
     def __init__(
         self,
@@ -71,18 +77,25 @@ class Servers:
         system_prompt: str | None = None,
         label_logprobs: bool = False,
     ):
-        settings = TaskModelSettings(
-            model=arguments.model,
-            system_prompt=system_prompt,
-            temperature=temperature,
-            max_tokens=max_tokens,
-            label_logprobs=label_logprobs,
-            concurrency=arguments.concurrency,
-            timeout=300.0,
-        )
+        given = {
+            "base_url": arguments.base_urls,
+            "model": arguments.model,
+            "system_prompt": system_prompt,
+            "temperature": temperature,
+            "max_tokens": max_tokens,
+            "label_logprobs": label_logprobs,
+            "concurrency": arguments.concurrency,
+            "timeout": 300.0,
+        }
+        settings = validated(TaskModelSettings, given, "--base-urls, --model, --concurrency, --max-tokens")
         self.scoring: Scoring = arguments.scoring
         self.models = [TaskModel(settings, base_url=url) for url in arguments.base_urls]
         self._threads = ThreadPoolExecutor(8 * len(self.models))
+
+    def probe(self) -> None:
+        """A first question to each endpoint. UserError where one does not answer it."""
+        for model in self.models:
+            model.probe()
 
     def ask(self, calls: Sequence[Call]) -> list[Answer]:
         """The answers, in the order of the calls."""
@@ -94,6 +107,8 @@ class Servers:
         asked = self._threads.map(lambda pair: pair[0].ask([calls[i] for i in pair[1]]), pairs)
         for share, replies in zip(shares, asked, strict=True):
             answers |= dict(zip(share, replies, strict=True))
+        for model in self.models:
+            model.check_failure_share()
         return [answers[index] for index in range(len(calls))]
 
     @property
@@ -177,13 +192,28 @@ class Lines:
     """A file of JSON lines that is read at the start, appended to and flushed line by line. Safe from any thread."""
 
     def __init__(self, path: Path):
+        """UserError where the folder is none, or a line is no record."""
+        if in_the_way := [folder for folder in path.parents if folder.exists() and not folder.is_dir()]:
+            raise UserError(
+                f"--out {path.parent}: {in_the_way[0]} is a file; give a folder, which is made where needed"
+            )
         text = path.read_text(encoding="utf-8") if path.exists() else ""
         whole, _, torn = text.rpartition("\n")
         if torn:  # a kill in the middle of a line
             path.write_text(whole + "\n" if whole else "", encoding="utf-8")
         self.path = path
-        self.records: list[dict[str, Any]] = [json.loads(line) for line in whole.splitlines()]
+        self.records = [self._record(number, line) for number, line in enumerate(whole.splitlines(), 1)]
         self._lock = threading.Lock()
+
+    def _record(self, number: int, line: str) -> dict[str, Any]:
+        with contextlib.suppress(json.JSONDecodeError):
+            record = json.loads(line)
+            if isinstance(record, dict):
+                return record
+        way_out = "take the line out: what it told is measured again"
+        raise UserError(
+            f"{self.path}, line {number}: no record ({line[:40]!r}), where each line is a JSON object; {way_out}"
+        )
 
     def append(self, record: dict[str, Any]) -> None:
         """Writes one record, whole, to the disk."""
@@ -202,10 +232,10 @@ def commit() -> str:
 
 
 def exit_code(main: Callable[[], None]) -> int:
-    """Runs a script: 0, or 2 after a fault of the user's, told in one message."""
-    try:
-        main()
-    except UserError as error:
-        print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr, flush=True)
-        return 2
-    return 0
+    """Runs a script: 0, 2 after a fault of the user's (one message), 130 after Ctrl-C: the process ends at once."""
+    told = "interrupted; what is written stays, and where lines are kept the same command goes on with them"
+    code = code_of(Path(sys.argv[0]).name, main, interrupted=told)
+    if code == 130:
+        sys.stdout.flush()
+        os._exit(code)  # threads that wait for answers which nobody wants any more would hold it up
+    return code

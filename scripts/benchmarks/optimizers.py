@@ -17,21 +17,25 @@ Writes `optimizers-<task>.jsonl`: one record a run as soon as it ends, one a tes
 """
 
 import argparse
+import importlib.util
 import sys
 import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from prewrite.config.loading import load_config
 from prewrite.errors import UserError
 from prewrite.tasks import get_task
 from prewrite.tasks.base import Task
 from prewrite.tasks.loading import load_examples
+from prewrite.types import Example
 from scripts.benchmarks.asking import (
     BY_HAND,
     Bench,
@@ -44,7 +48,7 @@ from scripts.benchmarks.asking import (
     exit_code,
 )
 from scripts.benchmarks.label_bias import biased_marks, label_bias, label_scores
-from scripts.benchmarks.optimizers_own import best_of_k, prewrite, untrained
+from scripts.benchmarks.optimizers_own import best_of_k, prewrite, run_config, run_settings, untrained
 from scripts.benchmarks.optimizers_peers import gepa, mipro
 from scripts.benchmarks.optimizers_table import print_table
 
@@ -61,7 +65,7 @@ DEFAULT_METHODS = [
     *("prewrite@20000", "untrained@20000", "best_of_k@20000", "gepa@20000"),
 ]
 LEAST_CALLS = 20
-RUNS, PEERS = ("prewrite", "untrained"), ("gepa", "mipro")
+RUNS, PEERS = ("prewrite", "untrained"), {"gepa": ("gepa",), "mipro": ("dspy", "optuna")}  # and a peer's packages
 
 
 class HeadToHead:
@@ -89,12 +93,13 @@ class HeadToHead:
     def run_all(self) -> None:
         """Raises UserError at the end where runs have failed; the others have their records."""
         arguments = self.arguments
+        self._refuse_what_cannot_run()
         for text in (self.task.default_instruction, BY_HAND.get(self.task.name)):
             if text is not None:
                 self._test(text)
         jobs = [(method, seed) for method in self._methods() for seed in arguments.seeds]
         # A run of ours has a model to train; a peer waits for one answer at a time; the others fill the servers alone.
-        at_once = {RUNS: arguments.side_by_side, PEERS: len(jobs), ("best_of_k", "label_bias"): 1}
+        at_once = {RUNS: arguments.side_by_side, tuple(PEERS): len(jobs), ("best_of_k", "label_bias"): 1}
         pools = {names: ThreadPoolExecutor(number) for names, number in at_once.items()}
         started = [
             pools[names].submit(self._run, method, seed)
@@ -105,6 +110,26 @@ class HeadToHead:
         faults = [fault for job in started if (fault := job.result())]
         if faults:
             raise UserError(f"{len(faults)} of {len(jobs)} runs failed:\n" + "\n".join(faults))
+
+    def _refuse_what_cannot_run(self) -> None:
+        """UserError before anything is paid for: a config that is none, an endpoint that does not answer."""
+        task, arguments = self.task, self.arguments
+        asked = [(method, seed) for method in arguments.methods for seed in arguments.seeds]
+        for method, seed in asked:
+            name, _, budget = method.partition("@")
+            if name in RUNS and not self._record(method, seed):
+                bench = Bench(task, *self._rows(seed), servers=None, arguments=arguments, seed=seed)
+                load_config(run_config(bench), run_settings(bench, int(budget), arguments.out / "run", {}))
+        if not all(self._record(method, seed) for method, seed in asked):
+            with closing(Servers(arguments, temperature=0.0, max_tokens=arguments.max_tokens)) as servers:
+                servers.probe()
+
+    def _rows(self, seed: int) -> tuple[Sequence[Example], Sequence[Example]]:
+        """(train, dev), cut by the seed."""
+        task, arguments = self.task, self.arguments
+        cut = {"seed": seed, "words": (arguments.min_words, None)}
+        cut["dev_size"] = min(arguments.dev_size, len(load_examples(task, "train", **cut)) // 2)
+        return load_examples(task, "train", **cut), load_examples(task, "dev", **cut)
 
     def _methods(self) -> list[str]:
         """Those asked for, and in a forced choice the label bias at each of their budgets, where it can be had."""
@@ -137,21 +162,19 @@ class HeadToHead:
     def _search(self, method: str, seed: int) -> dict[str, Any]:
         task, arguments = self.task, self.arguments
         name, _, budget = method.partition("@")
-        cut = {"seed": seed, "words": (arguments.min_words, None)}
-        cut["dev_size"] = min(arguments.dev_size, len(load_examples(task, "train", **cut)) // 2)
-        servers = Servers(arguments, temperature=0.0, max_tokens=arguments.max_tokens)
-        train, dev = load_examples(task, "train", **cut), load_examples(task, "dev", **cut)
-        bench = Bench(task, train, dev, servers, arguments, seed)
-        started = time.monotonic()
-        told = METHODS[name](bench, int(budget))
-        told = {"wire_calls": servers.calls, "seconds": round(time.monotonic() - started, 1)} | told
-        servers.close()
+        with closing(Servers(arguments, temperature=0.0, max_tokens=arguments.max_tokens)) as servers:
+            bench = Bench(task, *self._rows(seed), servers, arguments, seed)
+            started = time.monotonic()
+            told = METHODS[name](bench, int(budget))
+            told = {"wire_calls": servers.calls, "seconds": round(time.monotonic() - started, 1)} | told
         if "bias" in told:
             told["marks"] = biased_marks(task, self._test_scores, self.test, told["bias"])
         what = {"method": method, "seed": seed, "model": arguments.model, "scoring": arguments.scoring}
         told = what | {"commit": commit()} | told
         self.lines.append(told)
-        print(f"{task.name} {method} seed {seed}: {told['wire_calls']} calls, {told['seconds']} s", flush=True)
+        print(
+            f"{task.name} {method} seed {seed}: {told['wire_calls']} of {budget} calls, {told['seconds']} s", flush=True
+        )
         return told
 
     @cached_property
@@ -163,10 +186,9 @@ class HeadToHead:
         with self._passing:  # one pass fills the servers
             if any(record.get("tested") == instruction for record in self.lines.records):
                 return
-            servers = Servers(self.arguments, temperature=0.0, max_tokens=self.arguments.max_tokens)
             started = time.monotonic()
-            answers, verdicts = ask_and_grade(servers, self.task, [instruction], self.test)[0]
-            servers.close()
+            with closing(Servers(self.arguments, temperature=0.0, max_tokens=self.arguments.max_tokens)) as servers:
+                answers, verdicts = ask_and_grade(servers, self.task, [instruction], self.test)[0]
             self.lines.append(
                 {
                     "tested": instruction,
@@ -184,7 +206,7 @@ def main(given: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_arguments(parser, asks=False)
     parser.add_argument("--task", required=True)
-    parser.add_argument("--methods", nargs="+", default=DEFAULT_METHODS)
+    parser.add_argument("--methods", nargs="+", help="default: ours and best_of_k, and the peers that are installed")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--dev-size", type=int, default=200, help="rows cut from train, for all (default 200)")
     parser.add_argument("--min-words", type=int, default=0, help="shorter train and dev rows are left out, for all")
@@ -200,11 +222,21 @@ def main(given: Sequence[str] | None = None) -> None:
     arguments = parser.parse_args(given)
     if not arguments.table and not (arguments.base_urls and arguments.model):
         parser.error("--base-urls and --model are needed, but for --table")
+    missing = {
+        peer: ", ".join(lacks)
+        for peer, needed in PEERS.items()
+        if (lacks := [package for package in needed if importlib.util.find_spec(package) is None])
+    }
+    if arguments.methods is None:
+        arguments.methods = [method for method in DEFAULT_METHODS if method.partition("@")[0] not in missing]
     for method in arguments.methods:
         name, _, budget = method.partition("@")
         if name not in METHODS or not budget.isdecimal() or int(budget) < LEAST_CALLS:
             rule = f"a method is one of {', '.join(METHODS)}, @, and {LEAST_CALLS} calls at least; as gepa@2000"
             raise UserError(f"--methods {method!r}: {rule}")
+        if name in missing and not arguments.table:
+            way_out = f"pip install {missing[name]}, or leave {name} out"
+            raise UserError(f"--methods {method}: not installed: {missing[name]}: {way_out}")
         if name == "label_bias" and arguments.scoring != "forced_choice":
             raise UserError(f"--methods {method}: a label bias is one of a forced choice, and --scoring is free_text")
     task = get_task(arguments.task)
@@ -217,7 +249,8 @@ def main(given: Sequence[str] | None = None) -> None:
         if not arguments.table:
             HeadToHead(task, arguments, lines).run_all()
     finally:
-        print_table(task, lines.records)
+        if lines.records:
+            print_table(task, lines.records)
 
 
 def _with_bias(task: Task, methods: Sequence[str]) -> list[str]:

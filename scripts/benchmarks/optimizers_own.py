@@ -58,8 +58,13 @@ def untrained(bench: Bench, budget: int) -> dict[str, Any]:
     return prewrite(bench, budget, name="untrained", settings={"training.max_steps": 0})
 
 
-def run_command(bench: Bench, budget: int, folder: Path, settings: dict[str, Any]) -> list[str]:
-    """What starts the run: the config, over it --set, over that what all methods share, and last `settings`."""
+def run_config(bench: Bench) -> Path:
+    """The file of a run's config."""
+    return bench.arguments.config or ROOT / "configs" / f"{bench.task.name}.json"
+
+
+def run_settings(bench: Bench, budget: int, folder: Path, settings: dict[str, Any]) -> list[str]:
+    """What is set over the config: --set, over that what all methods share, and last `settings`."""
     arguments = bench.arguments
     urls = arguments.base_urls
     shared: dict[str, Any] = {
@@ -75,15 +80,19 @@ def run_command(bench: Bench, budget: int, folder: Path, settings: dict[str, Any
         "task_model.scoring": arguments.scoring,
         "budget.max_task_calls": budget,
     }
-    told = [f"{key}={json.dumps(value)}" for key, value in (shared | settings).items()]
+    return [*arguments.set, *(f"{key}={json.dumps(value)}" for key, value in (shared | settings).items())]
+
+
+def run_command(bench: Bench, budget: int, folder: Path, settings: dict[str, Any]) -> list[str]:
+    """What starts the run."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[
         0
     ]  # the launcher does not heed it by --num_gpus
     device = ("--include", f"localhost:{visible}") if visible else ("--num_gpus", "1")
     return [
         *(sys.executable, "-m", "deepspeed.launcher.runner", *device, "--master_port", str(free_port())),
-        *(str(ROOT / "train.py"), "--config", str(arguments.config or ROOT / "configs" / f"{bench.task.name}.json")),
-        *(part for setting in [*arguments.set, *told] for part in ("--set", setting)),
+        *(str(ROOT / "train.py"), "--config", str(run_config(bench))),
+        *(part for setting in run_settings(bench, budget, folder, settings) for part in ("--set", setting)),
     ]
 
 

@@ -62,6 +62,7 @@ def print_table(task: Task, records: Sequence[dict[str, Any]]) -> None:
         raise UserError(f"a table is of the same test rows, and these records are of {counts}: keep them in two files")
     tested = {record["tested"]: record["marks"] for record in records if "tested" in record}
     initial = task.default_instruction
+    failed = {text: marks.count("-") for text, marks in tested.items() if "-" in marks}
     if initial not in tested:
         print("the initial instruction has no test pass yet")
         return
@@ -89,6 +90,8 @@ def print_table(task: Task, records: Sequence[dict[str, Any]]) -> None:
             )
     for method in runs:
         _print_against_bias(method, runs)
+    for text, count in failed.items():
+        print(f"{count} of {len(tested[text])} calls stayed failed, and count as wrong, on the test of: {text[:60]!r}")
 
 
 def _print_run(name: str, seed: Any, right_N: np.ndarray, first_N: np.ndarray, record: Mapping[str, Any]) -> None:

@@ -13,6 +13,7 @@ import contextlib
 import random
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,8 @@ def batches(arguments: argparse.Namespace, tokenizer: Any) -> dict[str, Batch]:
             texts.append(Sample(request, ids, silent, "", "stop"))
             noises.append(Sample(unread, tuple(rng.choices(range(len(tokenizer)), k=len(ids))), silent, "", "stop"))
     advantages = [rng.gauss(0, 1) for _ in texts]
-    return {name: collate(samples, advantages, pad_token_id=0) for name, samples in (("text", texts), ("noise", noises))}
+    both = {"text": texts, "noise": noises}
+    return {name: collate(samples, advantages, pad_token_id=0) for name, samples in both.items()}
 
 
 def gradient(settings: PolicySettings, batch: Batch, device: torch.device) -> list[Tensor]:
@@ -74,12 +76,12 @@ def gradient(settings: PolicySettings, batch: Batch, device: torch.device) -> li
 def compare(found: list[Tensor], expected: list[Tensor] | None) -> dict[str, float]:
     """The norm, and |found - expected| / |expected|."""
 
-    def norm(tensors: list[Tensor]) -> float:
+    def norm(tensors: Iterable[Tensor]) -> float:
         return sum(float(tensor.double().square().sum()) for tensor in tensors) ** 0.5
 
     if expected is None:
         return {"norm": norm(found), "relative error": 0.0}
-    apart = norm([one.float() - other for one, other in zip(found, expected, strict=True)])
+    apart = norm(one.float() - other for one, other in zip(found, expected, strict=True))
     return {"norm": norm(found), "relative error": apart / norm(expected)}
 
 

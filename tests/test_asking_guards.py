@@ -13,6 +13,17 @@ CASES = [
     ('The sentiment of the sentence is "positive".', SENTIMENT, "no_instruction"),
     ("A: Negative", SENTIMENT, "no_instruction"),
     ("The sentence is written in the negative.", SENTIMENT, "no_instruction"),
+    ("The sentence is sentiment-negative. This is a question: What is the sentiment?", SENTIMENT, "no_instruction"),
+    ('The answer is "positive." Is the sentence positive or negative?', SENTIMENT, "no_instruction"),
+    ("**The sentiment: negative**\n\nWhy is it so?", SENTIMENT, "no_instruction"),
+    ("It is positive and not a question.", SENTIMENT, "no_instruction"),
+    ("The answer is: What is the classification of the sentiment?", SENTIMENT, None),  # no label, and it asks
+    ("The sentence is classified as **negative when it contains criticism** of some kind.", SENTIMENT, None),  # a rule
+    ("A sentence that praises is positive. One that blames is negative.", SENTIMENT, None),
+    ("Positive: the sentence praises.\nNegative: it blames.\nWhich?", SENTIMENT, None),
+    ("This is a positive or negative sentence. Say which.", SENTIMENT, None),
+    ("The sentence has some positive words. Is it negative all the same?", SENTIMENT, None),
+    ("Judge what is positive in it. Do not explain.", SENTIMENT, None),
     ("Is the sentence positive?", SENTIMENT, None),
     ("Judge whether the sentence is positive.", SENTIMENT, None),
     ("The sentence is either positive or negative: name it.", SENTIMENT, None),
@@ -40,10 +51,21 @@ def test_what_instructs_is_told_from_what_does_not(rewrite: str, instruction: st
     assert wording_fault(rewrite, instruction, META, labels) == fault
 
 
-def test_an_answer_with_a_clause_behind_it_is_an_answer_still():
-    rewrite = "The ticket belongs to the billing queue, which is a specific queue. The question will ask about it."
+@pytest.mark.parametrize(
+    ("rewrite", "fault"),
+    [
+        (
+            "The ticket belongs to the billing queue, which is a specific queue. The question will ask about it.",
+            "no_instruction",
+        ),
+        ("The ticket belongs to billing due to its date and not its text.", "no_instruction"),
+        ("This is a shipping company's ticket. Which queue does it belong to?", None),
+        ("The ticket may be about the shipping of goods. Choose billing, technical or shipping.", None),
+    ],
+)
+def test_an_answer_with_a_clause_behind_it_is_an_answer_still(rewrite: str, fault: str | None):
     initial = "Which queue does the ticket belong to: billing, technical or shipping?"
-    assert wording_fault(rewrite, initial, META, ("billing", "technical", "shipping")) == "no_instruction"
+    assert wording_fault(rewrite, initial, META, ("billing", "technical", "shipping")) == fault
 
 
 def test_the_examples_say_in_which_scripts_a_task_is_written():

@@ -84,13 +84,17 @@ def selection_with(
     *initial: str,
     progress: Progress | None = None,
     dev: int = 400,
+    labels: tuple[str, ...] = ("positive",),
+    rewards: tuple[str, ...] = ("accuracy_classification_reward",),
+    train: int = 0,
     **settings: Any,
 ) -> Selection:
     rows = [InstructionRow(text, "sst2") for text in initial]
-    examples = [Example(str(i), {"text": f"text {i}"}, "positive") for i in range(dev)]
+    examples = [Example(str(i), {"text": f"text {i}"}, labels[i % len(labels)]) for i in range(dev + train)]
     config = Config.model_validate(CONFIG.model_dump() | {"selection": {"test_size": dev // 2, **settings}})
-    rewards = weighted_rewards(config.reward.model_copy(update={"reward_funcs": ["accuracy_classification_reward"]}))
-    data = RewriteData(rows, rows, {"sst2": get_task("sst2")}, rewards, {}, {"sst2": examples})
+    weighted = weighted_rewards(config.reward.model_copy(update={"reward_funcs": list(rewards)}))
+    own = {"sst2": examples[dev:]} if train else {}
+    data = RewriteData(rows, rows, {"sst2": get_task("sst2")}, weighted, own, {"sst2": examples[:dev]})
     return Selection(config, data, task_model, journal, progress or Progress())
 
 
@@ -199,6 +203,122 @@ def test_what_rewards_of_the_text_give_counts_for_rewrites_that_were_never_train
     selection.finish(1, [["Short", long]], calls=1000)
     assert selection.ledger.of(0).form[long] == -1.0
     assert best_of(journal)["instruction"] == "Short"
+
+
+class ByLabel(Scripted):
+    """Right on each label with the instruction's own probability for it. In the examples they take turns."""
+
+    def __init__(self, negative: Mapping[str, float], positive: Mapping[str, float]):
+        super().__init__(dict(negative))
+        self.by_label = (dict(negative), dict(positive))
+
+    def _answer(self, query: str) -> Answer:
+        label = int(query.rsplit(" ", 1)[1]) % 2
+        self.worth = self.by_label[label]
+        is_right = super()._answer(query).text == "positive"
+        return Answer(("negative", "positive")[label if is_right else 1 - label])
+
+
+def spotted(samples, rows, *, evaluations):
+    """Points for each negative text that is recognised: a reward for which the positive ones do not count."""
+    return [
+        None
+        if one is None
+        else 100.0 * sum(v.prediction == v.target == "negative" for v in one.verdicts) / len(one.verdicts)
+        for one in evaluations
+    ]
+
+
+def missed(samples, rows, *, evaluations):
+    """What a negative weight is for: negative texts that are not recognised."""
+    return [sum(v.target == "negative" and not v.correct for v in one.verdicts) / 100 for one in evaluations]
+
+
+def least_recall(samples, rows, *, evaluations):
+    """The lower one of the recalls of both labels; no verdict by itself says anything of it."""
+    scores = []
+    for one in evaluations:
+        own = [[v.correct is True for v in one.verdicts if v.target == label] for label in ("negative", "positive")]
+        scores.append(min(sum(right) / len(right) for right in own if right))
+    return scores
+
+
+ACCURATE = {f"Accurate {i:02}": 0.97 for i in range(31)}  # of positive texts; of negative ones 0.6, 0.1
+OWN = ("spotted", {"Best": 0.95}, {"Best": 0.45}, 0.6), ("least_recall", {"Best": 0.5}, {"Best": 0.5}, 0.1)
+
+
+@pytest.mark.parametrize(("name", "negative", "positive", "low"), OWN)
+@pytest.mark.parametrize("beside", [(), ("f1_classification_reward",)])
+def test_no_round_of_a_race_cuts_by_accuracy_what_the_own_reward_finds_best(
+    journal: Journal, name: str, negative: dict, positive: dict, low: float, beside: tuple[str, ...]
+) -> None:
+    common = {"Initial": 0.5, **ACCURATE}
+    task_model = ByLabel(dict.fromkeys(common, low) | negative, common | positive)
+    rewards, labels = (f"tests.test_selection:{name}", *beside), ("negative", "positive")
+    selection = selection_with(task_model, journal, "Initial", labels=labels, rewards=rewards, train=400)
+    selection.evaluate_initial(0)
+    selection.evaluate(1, [["Accurate 00"]], [["Accurate 01", "Best"]])
+    assert best_of(journal)["instruction"] == "Best", "a look goes by it too"
+    selection.finish(3, [[*ACCURATE, "Best"]], calls=2000)
+    scores = {row["rewrite"]: row["score"] for row in lines(journal, "race")}
+    assert scores["Best"] < min(scores[text] for text in selection.finalists[0] if text != "Best")
+    assert best_of(journal)["instruction"] == "Best"
+    estimates = {row["rewrite"]: row["estimate"] for row in lines(journal, "race")}
+    assert max(estimates, key=lambda text: estimates[text]) == "Best", "what evaluate.py ranks by"
+    assert all("estimate" in row for row in lines(journal, "greedy") + lines(journal, "sampled"))
+
+
+@pytest.mark.parametrize("calls", [0, 180])
+def test_who_runs_and_who_is_a_parent_is_decided_by_the_own_reward(journal: Journal, calls: int) -> None:
+    """180 calls pay for a race among eight."""
+    texts = {"Best": 0.9} | dict.fromkeys(ACCURATE, 0.6)
+    task_model = ByLabel({"Initial": 0.5, **texts}, {"Initial": 0.5, **ACCURATE, "Best": 0.1})
+    selection = selection_with(
+        *(task_model, journal, "Initial"),
+        labels=("negative", "positive"),
+        rewards=("tests.test_selection:spotted",),
+        train=400,
+        num_parents=2,
+    )
+    selection.evaluate_initial(0)
+    examples = selection.data.train["sst2"][:20]
+    for text in texts:
+        right = (9, 1) if text == "Best" else (6, 10)  # of the ten negative ones, of the ten positive ones
+        verdicts = tuple(
+            Verdict(one.id, one.target, one.target if is_right else None, is_right, is_right)
+            for place, one in enumerate(examples)
+            for is_right in (place // 2 < right[place % 2],)
+        )
+        selection.remember([replace(rollout("Initial", text, 0, 0), verdicts=verdicts)], step=0)
+    assert selection.parents()[0][1] == "Best"
+    assert selection.ledger.worth(0)["Best"].mean == pytest.approx(45, abs=5), "in the reward's own measure"
+    selection.finish(1, [[]], calls=calls)
+    assert best_of(journal)["instruction"] == "Best"
+
+
+@pytest.mark.parametrize(("weight", "best"), [(-1.0, "Spots"), (0.0, "Accurate")])
+def test_an_own_reward_counts_by_its_weight(journal: Journal, weight: float, best: str) -> None:
+    task_model = ByLabel({"Initial": 0.5, "Accurate": 0.6, "Spots": 0.95}, {"Initial": 0.5, "Accurate": 1, "Spots": 0})
+    selection = selection_with(
+        *(task_model, journal, "Initial"),
+        labels=("negative", "positive"),
+        rewards=("tests.test_selection:missed", "accuracy_classification_reward"),
+    )
+    rewards = [replace(selection.data.rewards[0], weight=weight), selection.data.rewards[1]]
+    selection.ledger.data = selection.data = replace(selection.data, rewards=rewards[: 1 if weight else 2])
+    selection.evaluate_initial(0)
+    selection.finish(1, [["Accurate", "Spots"]], calls=1000)
+    assert best_of(journal)["instruction"] == best
+
+
+def test_a_metric_goes_before_an_own_reward(journal: Journal) -> None:
+    task_model = ByLabel({"Initial": 0.5, "Accurate": 0.6, "Spots": 0.95}, {"Initial": 0.5, "Accurate": 1, "Spots": 0})
+    labels, rewards = ("negative", "positive"), ("tests.test_selection:spotted",)
+    for metric, best in ((None, "Spots"), ("accuracy", "Accurate")):
+        selection = selection_with(task_model, journal, "Initial", labels=labels, rewards=rewards, metric=metric)
+        selection.evaluate_initial(0)
+        selection.finish(1, [["Accurate", "Spots"]], calls=1000)
+        assert best_of(journal)["instruction"] == best
 
 
 def test_a_failed_call_never_makes_a_rewrite_look_better(journal: Journal) -> None:

@@ -23,9 +23,13 @@ QUOTED_NGRAM = 4
 _ORDER = re.compile(
     r"(?i)\b(?:re-?wr(?:ite|ote|itten)|re-?word(?:ed)?|re-?phrased?|improve)\s+(?:the|this|that|your|my|an?)?\s*(?:\w+\s+){0,2}(?:instruction|prompt)s?\b"
 )
-# What makes a text that names one label an instruction all the same.
-_CONDITION = re.compile(r"[?؟？]|\b(?:whether|if|when(?:ever)?|unless|otherwise|or|not|els?e)\b", re.IGNORECASE)
+# What makes a text or a sentence that names one label no answer: it asks, orders, or says when the label is right.
+_CONDITION = re.compile(r"[?؟？]|\b(?:whether|if|when(?:ever)?|unless|otherwise|or|do not|els?e)\b", re.IGNORECASE)
+_SENTENCE_END = re.compile(r"(?<=[.!?؟？。！])[\"'”’*)\]]*\s+|\n+")
 _IS = r"\b(?:is|are|was|were|be|belongs? to|means|says|expresses|conveys|ha[sd]|shows)\b"
+# A label (%s) at the beginning or within three words of "is" or the like; and so at the end, of something definite.
+_STATED = rf"(?:^\W*|(?:{_IS}|[:=])\W+(?:\w+\W+){{0,3}})%s\b"
+_STATED_OF_THIS = rf"^\W*(?:the|this|that|its?|answer)\b.*(?:{_IS}|[:=])\W+(?:\w+\W+){{0,3}}%s\W*$"
 _OFFER = re.compile(
     r"(?i)\bi(?:['’]m| am) sorry\b|\b(?:do|would) you (?:need|want|like)\b[^.!\n]{0,30}\b(?:help|assist(?:ance)?)\b|"
     r"\bi(?:['’]ll| will|['’]d| would|['’]m| am| can)\b[^.?!\n]{0,40}\b(?:help|assist|solve|happy|glad|do my best)\b"
@@ -80,16 +84,21 @@ def quotes_request(rewrite: str, instruction: str, meta_instruction: str) -> boo
 
 
 def is_no_instruction(rewrite: str, instruction: str, labels: Sequence[str]) -> bool:
-    """Whether the rewrite answers, or offers help, in place of instructing, and the instruction does not: it names one
-    of several labels alone and says that it is so ("Positive: a sentence.", "The sentence is highly positive."),
-    neither asking nor setting a condition; or it speaks as an assistant does ("Please provide the problem, and I will
-    help you solve it.")."""
+    """Whether the rewrite answers, or offers help, in place of instructing, and the instruction does not.
+
+    It answers where it names one of several labels alone and says that it is so ("Positive: a sentence.", "It is highly
+    positive."), neither asking nor ordering nor setting a condition: "It is negative when it complains" is half a rule,
+    which tells the other half too, and no answer. Whatever follows, it also answers where the first sentence says so of
+    the text at hand and ends there ("The sentence is negative. This is a question: why?"). "The answer is: What is the
+    sentiment?" states no label, and asks. It offers help where it speaks as an assistant does ("Please provide the
+    problem, and I will help you solve it.").
+    """
     if _OFFER.search(rewrite) and not _OFFER.search(instruction):
         return True
-    if len(labels) < 2 or _CONDITION.search(rewrite):
+    if len(labels) < 2 or len(_named(instruction, labels)) == 1:
         return False
-    named = _named(rewrite, labels)
-    return len(named) == 1 != len(_named(instruction, labels)) and _states(rewrite, named[0])
+    first = _SENTENCE_END.split(rewrite.strip(), maxsplit=1)[0]
+    return _answers(rewrite, labels, _STATED) or _answers(first, labels, _STATED_OF_THIS)
 
 
 def holds_foreign_text(rewrite: str, *known: str) -> bool:
@@ -114,10 +123,12 @@ def _named(text: str, labels: Sequence[str]) -> list[str]:
     return [label for label in labels if f" {' '.join(_words(label))} " in own]
 
 
-def _states(text: str, label: str) -> bool:
-    """Whether the text begins with the label, or names it as an answer within three words of "is" or the like."""
-    name = r"\W+".join(map(re.escape, _words(label)))
-    return bool(re.search(rf"(?:^\W*|(?:{_IS}|[:=])\W+(?:\w+\W+){{0,3}}){name}\b", text.casefold()))
+def _answers(text: str, labels: Sequence[str], stated: str) -> bool:
+    """Whether the text names one of the labels alone, as the pattern `stated` says, and sets no condition."""
+    named = _named(text, labels)
+    if len(named) != 1 or _CONDITION.search(text):
+        return False
+    return bool(re.search(stated % r"\W+".join(map(re.escape, _words(named[0]))), text.casefold()))
 
 
 def _script(char: str) -> str:

@@ -21,8 +21,9 @@ class SelectionSettings(Section):
     test_size: Count = 700
     """dev examples kept for the one test of the best against the initial: all but those of a look, or half; 0 = none"""
     metric: Literal["accuracy", "balanced_accuracy", "f1"] | None = None
-    """what the best is best in; null = the run's own rewards. balanced_accuracy: mean recall over the labels of a
-    classification; f1: of tokens, in open questions; other tasks of the run go by accuracy"""
+    """what the best is best in; null = the run's own rewards, in looks and every round of a race (built-in macro-F1 by
+    itself: balanced accuracy until the last ones). balanced_accuracy: mean recall over the labels of a classification;
+    f1: of tokens, in open questions; other tasks of the run go by accuracy"""
     num_parents: Positive = 1
     """instructions that groups start from: the row's own and the best so far that are no near-copies of one another"""
     num_races: Positive = 1

@@ -3,6 +3,7 @@
 import statistics
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from prewrite.asking.questions import Asked, Question, Scoring, answers_bar, evaluate
@@ -40,10 +41,12 @@ class Ledger:
             for text, candidate in (start or {row.instruction: Candidate(0, "initial")}).items():
                 self._add(index, text, candidate)
         self.race_examples = [race_examples(config, data, row) for row in data.rows]
+        self._examples = [{example.id: example for example in own} for own in self.race_examples]
         self._own_train = [
             None if is_whole(row) else {example.id for example in data.train_of(row)} for row in data.rows
         ]
         self.value = {task.name: _value(config, data, task) for task in data.tasks.values()}
+        self._rewarded: dict[tuple[int, str], tuple[tuple[Verdict, ...], float]] = {}
 
     def of(self, index: int) -> RowMemory:
         """The memory of a row."""
@@ -70,16 +73,24 @@ class Ledger:
             )
 
     def worth(self, index: int) -> dict[str, Estimate]:
-        """The estimate of every instruction of a row, from all verdicts on train and the race's part of dev."""
+        """The estimate of every instruction of a row, from all verdicts on train and the race's part of dev.
+
+        With an own reward that reads verdicts the mean over them is what the run's rewards give for all of them at
+        once, whatever that is a function of; how far right and wrong lie apart says how unsure it is, on a scale on
+        which the rewrites' rewards span 1, so that neither the unit nor the zero of a reward decides anything.
+        """
         row, memory = self.data.rows[index], self.of(index)
-        value, scores = self.value[row.dataset_name], {}
-        for text in memory.candidates:
-            known = memory.train.get(text, {}) | memory.dev.get(text, {})
-            scores[text] = {example: value(verdict) for example, verdict in known.items()}
+        known = {text: memory.train.get(text, {}) | memory.dev.get(text, {}) for text in memory.candidates}
+        value = self.value[row.dataset_name]
+        scores = {text: {example: value(verdict) for example, verdict in own.items()} for text, own in known.items()}
+        unit, weight = 1.0, self._weight_of_verdicts(row)
+        if self.goes_by_own_rewards(row):
+            given = {text: self.rewards_of(index, text, own) / weight for text, own in known.items() if own}
+            unit = max(given.values(), default=0.0) - min(given.values(), default=0.0) or 1.0
+            scores = {text: _about(given[text] / unit, own) if own else {} for text, own in scores.items()}
         estimates = estimate_worth(scores, {text: (c.step, c.source) for text, c in memory.candidates.items()})
-        weight = self._weight_of_verdicts(row)
         return {
-            text: Estimate(estimate.mean + memory.form.get(text, 0.0) / weight, estimate.sd)
+            text: Estimate(unit * estimate.mean + memory.form.get(text, 0.0) / weight, unit * estimate.sd)
             for text, estimate in estimates.items()
         }
 
@@ -87,6 +98,28 @@ class Ledger:
         """What the task model was asked with, the best first, by the lower end of the estimate."""
         memory, worth = self.of(index), self.worth(index)
         return [text for text in ranked(worth, caution=1.0) if text in memory.train or text in memory.dev]
+
+    def goes_by_own_rewards(self, row: InstructionRow) -> bool:
+        """Whether a function of the user's own, which reads verdicts, has a part in what the row's best is best in."""
+        own = [entry.weight for entry in self._asking(row) if ":" in entry.reward.name]
+        return self.config.selection.metric is None and any(own)
+
+    def rewards_of(self, index: int, text: str, known: Mapping[str, Verdict]) -> float:
+        """The weighted sum of the run's rewards that ask, over all these verdicts (by example) at once.
+
+        A failed call is a wrong answer, no verdict of a reward -1; an example that the row does not have is left out.
+        """
+        row, told = self.data.rows[index], self._examples[index]
+        verdicts = tuple(failed_as(False, verdict) for example, verdict in known.items() if example in told)
+        before, total = self._rewarded.get((index, text), ((), 0.0))
+        if before == verdicts:  # it may be a slow function, and is asked again and again
+            return total
+        evaluation, total = Evaluation(text, row.dataset_name, verdicts), 0.0
+        for entry in self._asking(row):
+            score = self.reward(index, entry, text, evaluation, [told[verdict.example_id] for verdict in verdicts])
+            total += 0.0 if isinstance(score, Skip) else entry.weight * (score if score is not None else -1.0)
+        self._rewarded[index, text] = verdicts, total
+        return total
 
     def add(self, index: int, texts: Sequence[str], step: int, source: str) -> None:
         """New candidates of a row; "" is none."""
@@ -170,8 +203,12 @@ class Ledger:
         """
         row, known = self.data.rows[index], self.of(index).dev
         looked = [example.id for example in look_examples(self.config, self.data, row)]
-        value, own = self.value[row.dataset_name], [known.get(text, {}) for text in texts if text]
-        scores = [value(verdicts[example]) for verdicts in own for example in looked if example in verdicts]
+        told = [(text, {e: known[text][e] for e in looked if e in known[text]}) for text in texts if text in known]
+        if self.goes_by_own_rewards(row):
+            weight = self._weight_of_verdicts(row)
+            scores = [self.rewards_of(index, text, own) / weight for text, own in told if own]
+        else:
+            scores = [self.value[row.dataset_name](verdict) for _, own in told for verdict in own.values()]
         return statistics.fmean(scores) if scores else None
 
     def entry(self, index: int, text: str, worth: Mapping[str, Estimate], beside: str) -> dict[str, Any]:
@@ -218,9 +255,23 @@ class Ledger:
             "majority": summary.majority,
         }
 
+    def _asking(self, row: InstructionRow) -> list[WeightedReward]:
+        """The rewards that read what the task model says to the row's rewrites."""
+        return [e for e in self.data.rewards if e.reward.asking and self.data.asks_about(row, e.reward.asking)]
+
     def _weight_of_verdicts(self, row: InstructionRow) -> float:
-        asked = [e.weight for e in self.data.rewards if e.reward.asking and self.data.asks_about(row, e.reward.asking)]
-        return sum(asked) or 1.0
+        return sum(abs(entry.weight) for entry in self._asking(row)) or 1.0
+
+
+def failed_as(right: bool, verdict: Verdict) -> Verdict:
+    """The verdict; of a failed call that it was right, or wrong: no failure makes a rewrite look better."""
+    return verdict if verdict.correct is not None else replace(verdict, correct=right, f1=float(right))
+
+
+def _about(mean: float, scores: Mapping[str, float]) -> dict[str, float]:
+    """The scores, moved so that this is their mean: how far they lie apart says how unsure it is."""
+    shift = mean - statistics.fmean(scores.values())
+    return {example: score + shift for example, score in scores.items()}
 
 
 def _value(config: Config, data: RewriteData, task: Task) -> Callable[[Verdict], float]:

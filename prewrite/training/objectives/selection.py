@@ -1,7 +1,7 @@
 """Choosing each row's best instruction: looks on the way, a race at the end, and one test of what came out."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from prewrite.asking.questions import Asked
@@ -11,16 +11,15 @@ from prewrite.evaluation.duel import make_duel
 from prewrite.evaluation.statistics import mcnemar_test, paired_permutation_test
 from prewrite.reporting.console import outcome
 from prewrite.reporting.journal import Journal, plain
-from prewrite.rewards import Skip
 from prewrite.training.objectives.call_plan import AS_MANY, dev_parts, look_examples, test_rows
 from prewrite.training.objectives.estimate import Estimate, ranked
-from prewrite.training.objectives.ledger import Ledger
+from prewrite.training.objectives.ledger import Ledger, failed_as
 from prewrite.training.objectives.race import FINALISTS, Round, course, plan_race, run_race
 from prewrite.training.objectives.requests import distinct
 from prewrite.training.objectives.rewrite_data import RewriteData
 from prewrite.training.objectives.use import how_to_ask
 from prewrite.training.progress import Candidate, Claim, Progress, Winner
-from prewrite.types import Evaluation, Example, Rollout, Verdict
+from prewrite.types import Example, Rollout, Verdict
 
 LEVEL = 0.05  # of the test
 
@@ -188,19 +187,9 @@ class Selection:
             return ranked({text: worth[text] for text in texts}, caution=1.0)[0]
         if self.config.selection.metric is not None:
             return ranked({text: worth[text] for text in texts})[0]
-        return max(texts, key=lambda text: self._own_rewards(index, text, shared))
-
-    def _own_rewards(self, index: int, text: str, examples: Sequence[Example]) -> float:
-        """The weighted sum of the run's own rewards over examples that the instruction has been asked on."""
-        row, memory = self.data.rows[index], self.ledger.of(index)
-        verdicts = tuple(_failed_as(False, memory.dev[text][example.id]) for example in examples)
-        evaluation, total = Evaluation(text, row.dataset_name, verdicts), memory.form.get(text, 0.0)
-        for entry in self.data.rewards:
-            if entry.reward.asking is None or not self.data.asks_about(row, entry.reward.asking):
-                continue
-            score = self.ledger.reward(index, entry, text, evaluation, examples)
-            total += 0.0 if isinstance(score, Skip) else entry.weight * (score if score is not None else -1.0)
-        return total
+        own = {text: {example.id: known[text][example.id] for example in shared} for text in texts}
+        form = self.ledger.of(index).form
+        return max(texts, key=lambda text: form.get(text, 0.0) + self.ledger.rewards_of(index, text, own[text]))
 
     def _test(self, index: int, most: int | None) -> Claim | None:
         """The best against the initial instruction, on examples that nothing else has read; None where they are one."""
@@ -222,8 +211,8 @@ class Selection:
             result = mcnemar_test(ours, theirs, alternative="greater")
         else:
             value, seed = self.ledger.value[row.dataset_name], self.config.seed
-            ours = [value(_failed_as(False, verdict)) for verdict in first]
-            theirs = [value(_failed_as(True, verdict)) for verdict in second]
+            ours = [value(failed_as(False, verdict)) for verdict in first]
+            theirs = [value(failed_as(True, verdict)) for verdict in second]
             result = paired_permutation_test(ours, theirs, alternative="greater", seed=seed)
         for text, verdicts in ((best, first), (row.instruction, second)):
             self.ledger.write_line(index, text, "test", None, None, verdicts)
@@ -251,9 +240,11 @@ class Selection:
 
     def _look(self, index: int, texts: Sequence[str], source: str, step: int) -> dict[str, float]:
         """Asks on the examples of a look; the mean score, by the name of its metric, where there is one."""
-        self.ledger.ask(index, texts, look_examples(self.config, self.data, self.data.rows[index]), source)
+        row = self.data.rows[index]
+        self.ledger.ask(index, texts, look_examples(self.config, self.data, row), source)
+        worth = self.ledger.worth(index) if self.ledger.goes_by_own_rewards(row) else {}  # else the score ranks alike
         for text in dict.fromkeys(filter(None, texts)):
-            self.ledger.write_line(index, text, source, step, None)
+            self.ledger.write_line(index, text, source, step, worth.get(text))
         mean, kind = self.ledger.mean(index, texts), "sampled_mean" if source == "sampled" else source
         return {} if mean is None else {f"dev_{kind}/{self.ledger.names[index]}": mean}
 
@@ -309,8 +300,3 @@ def means_over_rows(shown: Mapping[str, float]) -> dict[str, float]:
     for key, value in shown.items():
         by_measure.setdefault(key.partition("/")[0], []).append(value)
     return {measure: sum(values) / len(values) for measure, values in by_measure.items() if len(values) > 1}
-
-
-def _failed_as(right: bool, verdict: Verdict) -> Verdict:
-    """The verdict; of a failed call that it was right, or wrong: no failure makes a rewrite look better."""
-    return verdict if verdict.correct is not None else replace(verdict, correct=right, f1=float(right))

@@ -229,6 +229,8 @@ def main(given: Sequence[str] | None = None) -> None:
     }
     if arguments.methods is None:
         arguments.methods = [method for method in DEFAULT_METHODS if method.partition("@")[0] not in missing]
+        for peer, lacks in () if arguments.table else missing.items():
+            print(f"{peer} is left out: pip install {lacks}", flush=True)
     for method in arguments.methods:
         name, _, budget = method.partition("@")
         if name not in METHODS or not budget.isdecimal() or int(budget) < LEAST_CALLS:

@@ -129,6 +129,10 @@ def test_the_table_of_a_file_needs_no_server_and_other_rows_do_not_come_into_it(
     )
     main([*flags, "--table"])
     assert "| initial |  | 50.0 |" in capsys.readouterr().out
+    with (tmp_path / "new" / "optimizers-sentiment.jsonl").open("a") as file:
+        file.write(json.dumps({"tested": "One\u2028two", "rows": 4, "marks": "0101"}, ensure_ascii=False) + "\n")
+    main([*flags, "--table"])
+    assert "| initial |  | 50.0 |" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         main(flags)
     assert "--base-urls and --model are needed" in capsys.readouterr().err

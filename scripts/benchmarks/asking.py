@@ -202,7 +202,8 @@ class Lines:
         if torn:  # a kill in the middle of a line
             path.write_text(whole + "\n" if whole else "", encoding="utf-8")
         self.path = path
-        self.records = [self._record(number, line) for number, line in enumerate(whole.splitlines(), 1)]
+        # Not `splitlines`: an instruction may hold one of the other characters that it breaks at.
+        self.records = [self._record(number, line) for number, line in enumerate(whole.split("\n"), 1) if line]
         self._lock = threading.Lock()
 
     def _record(self, number: int, line: str) -> dict[str, Any]:

@@ -21,14 +21,12 @@ from prewrite.tasks import get_task
 from prewrite.tasks.loading import load_examples
 from scripts.benchmarks.asking import Bench
 from scripts.benchmarks.label_bias import _probability, fit_bias
-from scripts.benchmarks.optimizers import main
+from scripts.benchmarks.optimizers import PEERS, main
 from scripts.benchmarks.optimizers_own import run_command
 from scripts.benchmarks.optimizers_peers import mipro_trials
 from scripts.benchmarks.optimizers_table import crossed_gain, print_table
 from tests.fault_server import FaultServer, Reply, completion
 from tests.launching import with_settings
-
-PEERS = {"gepa": ("gepa",), "mipro": ("dspy", "optuna")}
 
 
 def test_an_interval_over_rows_and_seeds_by_hand() -> None:

@@ -258,7 +258,8 @@ class Policy:
 
 
 def _sum_of_sizes(tensors: Sequence[Tensor]) -> float:
-    return sum(float(torch.linalg.vector_norm(tensor.detach(), 1, dtype=torch.float64)) for tensor in tensors)
+    parts = (part for tensor in tensors for part in tensor.detach().flatten().split(1 << 24))  # each is copied
+    return sum(float(part.double().abs().sum()) for part in parts)
 
 
 def load_tokenizer(settings: PolicySettings) -> Any:

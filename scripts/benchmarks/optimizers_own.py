@@ -6,6 +6,7 @@ import random
 import shutil
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -99,12 +100,9 @@ def run_command(bench: Bench, budget: int, folder: Path, settings: dict[str, Any
 def best_of_k(bench: Bench, budget: int) -> dict[str, Any]:
     """Successive halving over untrained rewrites, the initial instruction among them."""
     sizes = halving_sizes(budget)
-    proposer = Servers(
-        bench.arguments, temperature=1.0, max_tokens=min(REWRITE_TOKENS, bench.arguments.proposal_tokens)
-    )
-    initial = bench.task.default_instruction
-    drawn, asked = draw_rewrites(proposer, initial, sizes[0][0] - 1, seed=bench.seed)
-    proposer.close()
+    initial, most = bench.task.default_instruction, min(REWRITE_TOKENS, bench.arguments.proposal_tokens)
+    with closing(Servers(bench.arguments, temperature=1.0, max_tokens=most)) as proposer:
+        drawn, asked = draw_rewrites(proposer, initial, sizes[0][0] - 1, seed=bench.seed)
     rows = list(bench.train)
     random.Random(bench.seed).shuffle(rows)
     left, marks, spent, start = [initial, *drawn], {text: "" for text in (initial, *drawn)}, 0, 0

@@ -23,10 +23,7 @@ FIRST_FIELD = re.compile(r"starting with the field `(\[\[ ## \w+ ## \]\])`")
 
 def gepa(bench: Bench, budget: int) -> dict[str, Any]:
     """Its own defaults, the dev rows as its validation set; it ends after --minutes at the latest."""
-    try:
-        import gepa as peer  # type: ignore[import-not-found]  # the peer is no requirement of ours
-    except ImportError as error:
-        raise UserError("gepa is not installed: pip install gepa, or leave gepa out of --methods") from error
+    import gepa as peer  # type: ignore[import-not-found]  # the peer is no requirement of ours
     from gepa.core.adapter import EvaluationBatch  # type: ignore[import-not-found]  # as above
     from gepa.utils import TimeoutStopCondition  # type: ignore[import-not-found]  # as above
 
@@ -91,11 +88,8 @@ def gepa(bench: Bench, budget: int) -> dict[str, Any]:
 
 def mipro(bench: Bench, budget: int) -> dict[str, Any]:
     """MIPROv2 without demonstrations: as many trials as the budget pays, its own defaults otherwise."""
-    try:
-        import dspy  # type: ignore[import-not-found]  # the peer is no requirement of ours
-        import optuna  # type: ignore[import-not-found]  # noqa: F401  # MIPROv2 imports it in the middle of its work
-    except ImportError as error:
-        raise UserError(f"mipro: {error}: pip install dspy optuna, or leave mipro out of --methods") from error
+    import dspy  # type: ignore[import-not-found]  # the peer is no requirement of ours
+
     for name in ("dspy", "optuna"):
         logging.getLogger(name).setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", category=DeprecationWarning, module=r"scripts\.benchmarks|dspy")
